@@ -4,10 +4,13 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help run test bench build fix verify clean toolchain
+MDBOOK := target/tools/bin/mdbook
+MDBOOK_VERSION := 0.5.4
+
+.PHONY: help run test test-long bench build docs fix verify clean toolchain
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: toolchain ## build Egret, start it with the flights demo, and say where to look
 	@if [ "$$(id -u)" = 0 ] && [ -z "$$(type -P mkfs.btrfs)" ] && [ -n "$$(type -P apt-get)" ]; then \
@@ -16,19 +19,26 @@ run: toolchain ## build Egret, start it with the flights demo, and say where to 
 	cargo build --locked --profile quick-release -p egret
 	@exec target/quick-release/egret demo
 
+# Clippy compiles the crates of the workspace for the tests, instead of once more by itself. Tests wait
+# for processes more than they compute, so twice as many run at a time as there are cores.
+CHECKED := RUSTC_WORKSPACE_WRAPPER="$$(rustup which clippy-driver 2>/dev/null || type -P clippy-driver)" CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
+
 test: toolchain ## install what the tests need, then check and test everything
 	@tests/clients/prepare
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	@source target/test-clients/environment; \
+	@source target/test-clients/environment; export $(CHECKED); \
+	export RUST_TEST_THREADS="$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))}"; \
 	if cargo nextest --version >/dev/null 2>&1; then \
-		cargo nextest run --workspace --locked; \
+		cargo nextest run --workspace --all-targets --locked; \
 	else \
-		cargo test --workspace --locked; \
+		cargo test --workspace --all-targets --locked; \
 	fi
 
+test-long: ## the same with what takes hours: ten times the seeds and repetitions, 20 kills of each engine
+	@EGRET_TEST_LONG=1 EGRET_CRASHES=20 $(MAKE) --no-print-directory test
+
 bench: toolchain ## run every benchmark scenario at small size, results in target/bench
-	cargo build --locked --profile quick-release -p egret
+	cargo build --locked --profile quick-release -p egret -p egret-bench
 	@mkdir -p target/bench
 	target/quick-release/egret bench sql --private --file select-only.toml --duration 5s --out target/bench/select-only.json
 	target/quick-release/egret bench sql --private --file tpcb-like.toml --rate 200 --duration 5s --out target/bench/tpcb-like.json
@@ -40,8 +50,19 @@ bench: toolchain ## run every benchmark scenario at small size, results in targe
 	target/quick-release/egret bench views --private --rows 10000 --rates 0,1 --cycles 5 --seconds 5 --out target/bench/views.json
 	target/quick-release/egret bench views --private --scenario tpch --scale 0.01 --cycles 2 --out target/bench/views-tpch.json
 
-build: toolchain ## build the release binary, target/release/egret
-	cargo build --locked --release -p egret
+build: toolchain ## build the release programs, stripped, with their debug information beside them, in target/dist
+	cargo build --locked --release -p egret -p egret-bench
+	@mkdir -p target/dist
+	@for program in egret egret-bench; do \
+		objcopy --only-keep-debug target/release/$$program target/dist/$$program.debug; \
+		objcopy --strip-all --add-gnu-debuglink=target/dist/$$program.debug target/release/$$program target/dist/$$program; \
+	done
+
+docs: toolchain ## build the guide as a book with search, target/book/index.html
+	@if [ "$$($(MDBOOK) --version 2>/dev/null)" != "mdbook v$(MDBOOK_VERSION)" ]; then \
+		cargo install mdbook --version $(MDBOOK_VERSION) --locked --no-default-features --features search --root target/tools; \
+	fi
+	$(MDBOOK) build
 
 fix: toolchain ## format and apply what clippy can mend by itself (writes files)
 	cargo fmt --all

@@ -1,4 +1,4 @@
-"""What the tests know about the server they run against, which somebody else has started."""
+"""The server that the tests run against. The program that runs the tests has started it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 60.0
 
 
 async def kill_server() -> None:
-    """Has the server killed and started again, by whoever started this program.
+    """Has the server killed and started again by the program that runs the tests.
 
     It reads ``KILL`` from standard output and answers with a line when the server is up again.
     """

@@ -83,7 +83,7 @@ class Texts(ServerTest):
                 await self.queue.enqueue(1, **one)
         with self.assertRaisesRegex(ValueError, "half of a surrogate pair"):
             self.client.queue(HALF)
-        with self.assertRaisesRegex(TypeError, "must be a text"):
+        with self.assertRaisesRegex(TypeError, "must be a string"):
             self.client.queue(7)  # type: ignore[arg-type]
         self.assertIsInstance(await self.soon(self.queue.enqueue(1)), Enqueued)
 
@@ -356,7 +356,7 @@ class Stubborn(ScriptedTest):
             running = asyncio.ensure_future(worker.run())
             await self.soon(started)
             await before()
-            # Heartbeats that nobody takes do not pile up.
+            # Heartbeats that the server does not read do not pile up.
             self.assertLessEqual(await self.soon(cancelled), 1)
             with mock.patch("egret.worker.GOODBYE_SECONDS", 0.1):
                 worker.stop()

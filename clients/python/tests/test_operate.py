@@ -148,6 +148,7 @@ class Schedules(ServerTest):
         self.assertTrue((await schedule.pause()).paused)
         info = await schedule.info()
         self.assertIsNotNone(info.last_at)
+        self.assertFalse(info.waiting)
         self.assertTrue((await self.client.get(info.last_task)).id)
         self.assertIn(schedule.name, [other.name for other in await self.client.schedules()])
         self.assertFalse((await schedule.resume()).paused)

@@ -1,4 +1,4 @@
-"""The server ends and comes back. Whoever starts this test sees to it when told (see ``server``)."""
+"""The server ends and comes back: the program that runs the tests restarts it (see ``server``)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Restart(ServerTest):
         enqueued = await self.queue.enqueue(1)
         await self.soon(started)
         killing = asyncio.ensure_future(kill_server())
-        # The handler ends while nobody listens; its report goes to the server that comes back.
+        # The handler ends while no server listens; its report goes to the server that comes back.
         await asyncio.sleep(0.1)
         go_on.set_result(None)
         await self.soon(killing)

@@ -413,7 +413,7 @@ class Stopping(ServerTest):
         await self.soon(running)
         for task in enqueued:
             info = await self.client.get(task.id)
-            # A task given back is as if nobody had held it.
+            # A task that was given back is as if no worker had held it.
             self.assertEqual((info.state, info.attempts), (State.READY, 0))
 
     async def test_a_stop_amid_many_tasks_holds_none_back(self) -> None:

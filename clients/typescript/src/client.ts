@@ -413,7 +413,8 @@ export class Schedule {
  * A subscription to changes of tasks. Made by `Client.watch`; changes are kept from then on until
  * they are read by `for await`.
  *
- * It ends with an error when the connection is lost, as nobody can say what was missed then.
+ * It ends with an error when the connection is lost, as it is unknown which changes were
+ * missed.
  */
 export class Watch implements AsyncIterable<TaskChange> {
   readonly #stream: ClientReadableStream<pb.WatchResponse>;
@@ -430,7 +431,7 @@ export class Watch implements AsyncIterable<TaskChange> {
       stream.once("metadata", () => resolve());
       stream.on("error", (error) => reject(ofThrown(error)));
     });
-    // Whoever does not wait for it meets the same error when reading.
+    // A caller that does not wait for it gets the same error when reading.
     this.open.catch(() => undefined);
   }
 

@@ -11,7 +11,7 @@ const BACKOFF_FIRST_MS = 100;
 const BACKOFF_LONGEST_MS = 5_000;
 /** How long to wait for the end of a stream over which nothing more is to come. */
 export const GOODBYE_MS = 5_000;
-/** How often somebody who waits for a connection looks whether it is still wanted. */
+/** How often a caller that waits for a connection checks whether it is still wanted. */
 const READY_LOOK_MS = 500;
 
 /** Delays that double up to a longest one, each with jitter, until something succeeds. */
@@ -99,7 +99,7 @@ export class Connection {
     const parts = URL.canParse(url) ? new URL(url) : undefined;
     const secure = parts?.protocol === "https:";
     if (parts === undefined || (!secure && parts.protocol !== "http:")) {
-      throw new TypeError(`the url ${shown} is not like http://127.0.0.1:7070 or https://host`);
+      throw new TypeError(`the url ${shown} is not of the form http://127.0.0.1:7070 or https://host`);
     }
     if (parts.pathname !== "/" || parts.search || parts.hash || parts.username) {
       throw new TypeError(`the url ${shown} has more than scheme, host and port`);
@@ -180,7 +180,7 @@ export class Connection {
   }
 }
 
-/** The error of whoever uses a client that was closed. */
+/** The error of calls on a client that was closed. */
 export function closed(): EgretError {
   return new Unavailable("client_closed", "the client is closed");
 }

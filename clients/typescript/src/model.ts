@@ -40,7 +40,7 @@ const STATES: Record<State, pb.TaskState> = {
 export function stateNumber(state: State): pb.TaskState {
   const number = STATES[state];
   if (number === undefined) {
-    throw new RangeError(`state ${JSON.stringify(state)} is none of ${Object.keys(STATES).join(", ")}`);
+    throw new RangeError(`state ${JSON.stringify(state)} is not one of ${Object.keys(STATES).join(", ")}`);
   }
   return number;
 }
@@ -497,7 +497,10 @@ export interface ScheduleInfo {
   paused: boolean;
   nextAt: Date | undefined;
   lastAt: Date | undefined;
+  /** The task of the tick at `lastAt`; empty while that tick waits. */
   lastTask: string;
+  /** Whether the tick at `lastAt` waits for room, as the tenant is at its limit on tasks. */
+  waiting: boolean;
 }
 
 export function scheduleOf(message: pb.Schedule): ScheduleInfo {
@@ -514,5 +517,6 @@ export function scheduleOf(message: pb.Schedule): ScheduleInfo {
     nextAt: moment(message.nextAtMs),
     lastAt: moment(message.lastAtMs),
     lastTask: message.lastTask,
+    waiting: message.waiting,
   };
 }

@@ -59,7 +59,7 @@ export function names<Options>(known: Record<keyof Options, true>): ReadonlySet<
   return new Set(Object.keys(known));
 }
 
-/** Throws for a name that is not known: without types nobody else notices that it is misspelt. */
+/** Throws for an unknown name: in plain JavaScript nothing else detects a misspelt one. */
 export function checkNames(options: object, known: ReadonlySet<string>, of: string): void {
   for (const name in options) {
     if (!known.has(name)) {
@@ -71,7 +71,7 @@ export function checkNames(options: object, known: ReadonlySet<string>, of: stri
 /** The text itself; throws for what cannot be sent as one, as UTF-8 has no half of a surrogate pair. */
 export function text(value: string, name: string): string {
   if (typeof value !== "string") {
-    throw new TypeError(`${name} must be a text, not ${String(value)}`);
+    throw new TypeError(`${name} must be a string, not ${String(value)}`);
   }
   if (HALF.test(value)) {
     throw new RangeError(`${name} cannot be sent: ${JSON.stringify(value)} has half of a surrogate pair`);

@@ -49,7 +49,7 @@ const SAYS_NO = new Set<Status>([
   Status.UNIMPLEMENTED,
 ]);
 
-/** A task whose outcome somebody waits for. */
+/** A task whose outcome a caller waits for. */
 interface Entry {
   queue: string;
   task: pb.NewTask;
@@ -130,7 +130,7 @@ export class Producer {
   async #alone(queue: string, task: pb.NewTask): Promise<Enqueued> {
     const [outcome] = await enqueueMany(this.#connection, { queue, tasks: [task], atomic: false });
     if (outcome === undefined || outcome instanceof EgretError) {
-      throw outcome ?? new EgretError("internal", "egret answered without an outcome");
+      throw outcome ?? new EgretError("internal", "the response of egret has no outcome");
     }
     return outcome;
   }
@@ -155,7 +155,7 @@ export class Producer {
       if (this.#full(next.sizeBytes)) {
         break;
       }
-      // Counted here, so that nobody takes the room before its owner has run.
+      // Counted here, so that no other caller takes the room before its owner has run.
       this.#enter(next.sizeBytes);
       next.enter();
       admitted += 1;
@@ -254,7 +254,7 @@ export class Producer {
     } catch (error) {
       ended = ofThrown(error);
     } finally {
-      // Nobody is left to answer: no caller may wait for ever.
+      // No answer can come any more: fail the waiting callers.
       this.#after(ended);
       this.#driver = undefined;
     }
@@ -320,7 +320,7 @@ export class Producer {
     try {
       return await this.#speak(stream);
     } finally {
-      // However it ended, nobody reads it any more.
+      // The stream is not read any more, however it ended.
       stream.cancel();
     }
   }

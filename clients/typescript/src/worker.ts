@@ -35,7 +35,7 @@ const REPORT_DELAY_LONGEST_MS = 5_000;
 export interface WorkOptions {
   /** How many tasks are worked on at a time; 64 when left out. */
   concurrency?: number;
-  /** Who works, for people to read. */
+  /** The worker's name, for people to read. */
   name?: string;
   /** How long a task is held without a heartbeat; as the queue says when left out. */
   leaseMs?: number;
@@ -176,7 +176,7 @@ export class Worker {
     this.#wakeup.ring();
   }
 
-  /** The first signal stops gracefully; another one is of somebody who does not want to wait. */
+  /** The first signal stops gracefully, the second one at once. */
   #signal(): void {
     if (this.#signalled) {
       this.#cutShort();
@@ -186,7 +186,7 @@ export class Worker {
     }
   }
 
-  /** The grace time is over, or nobody waits for its end: what still runs is given back. */
+  /** Gives running tasks back: the grace time is over, or a second signal has ended it. */
   #cutShort(): void {
     for (const running of [...this.#running.values()]) {
       this.#interrupt(running, "the worker stops");
@@ -195,7 +195,7 @@ export class Worker {
     this.#after(GOODBYE_MS, () => {
       this.#abandoned = true;
       this.#wakeup.ring();
-      // A write to somebody who reads nothing would not end.
+      // A write to a server that reads nothing would not end.
       this.#after(GOODBYE_MS, () => this.#stream?.cancel());
     });
   }
@@ -387,7 +387,7 @@ export class Worker {
         if (!error.retryable) {
           throw error;
         }
-        this.#warn("the stream of work was lost, connecting again", error);
+        this.#warn("lost the connection to the server; reconnecting", error);
         const endMs = performance.now() + this.#backoff.delayMs();
         for (let leftMs = 1; leftMs > 0 && !this.#done(); leftMs = endMs - performance.now()) {
           await this.#wakeup.wait(endMs - performance.now());
@@ -418,7 +418,7 @@ export class Worker {
     try {
       return await this.#speak(stream);
     } finally {
-      // However it ended, nobody reads it any more.
+      // The stream is not read any more, however it ended.
       stream.cancel();
       this.#stream = undefined;
     }

@@ -80,7 +80,7 @@ test("what is no text is refused here", () =>
       await assert.rejects(queue.enqueue(1, one), /half of a surrogate pair/);
     }
     assert.throws(() => client.queue(HALF), /half of a surrogate pair/);
-    assert.throws(() => client.queue(7 as unknown as string), /must be a text/);
+    assert.throws(() => client.queue(7 as unknown as string), /must be a string/);
     assert.ok((await soon(queue.enqueue(1))).id);
   }));
 

@@ -158,6 +158,7 @@ test("a schedule ticks until it is paused", () =>
     assert.equal((await schedule.pause()).paused, true);
     const info = await schedule.info();
     assert.ok(info.lastAt instanceof Date);
+    assert.equal(info.waiting, false);
     assert.equal((await client.get(info.lastTask)).id, info.lastTask);
     assert.ok((await client.schedules()).some((other) => other.name === schedule.name));
     assert.equal((await schedule.resume()).paused, false);

@@ -1,4 +1,4 @@
-/** The server ends and comes back. Whoever starts this test sees to it when told (see `server`). */
+/** The server ends and comes back: the program that runs the tests restarts it (see `server`). */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -70,7 +70,7 @@ test("a report outlives the connection", () =>
     const { id } = await queue.enqueue(1);
     await soon(started.promise);
     const killing = killServer();
-    // The handler ends while nobody listens; its report goes to the server that comes back.
+    // The handler ends while no server listens; its report goes to the server that comes back.
     await sleep(100);
     goOn.resolve();
     await soon(killing);

@@ -1,4 +1,4 @@
-/** What the tests know about the server they run against, which somebody else has started. */
+/** The server that the tests run against. The program that runs the tests has started it. */
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -27,7 +27,7 @@ after(() => {
 });
 
 /**
- * Has the server killed and started again, by whoever started this program: it reads `KILL` from
+ * Has the server killed and started again by the program that runs the tests: it reads `KILL` from
  * standard output and answers with a line when the server is up again.
  */
 export function killServer(): Promise<void> {

@@ -288,7 +288,7 @@ test("a blocked loop loses the lease and the handler is told", () =>
         if (task.attempt > 1) {
           return "second";
         }
-        // Nobody sends a heartbeat meanwhile.
+        // No heartbeat is sent meanwhile.
         for (const endMs = performance.now() + 1500; performance.now() < endMs; );
         await aborted(task.signal);
         stopped.resolve();
@@ -399,7 +399,7 @@ test("a stop gives back what takes too long", () =>
     await soon(running);
     for (const { id } of enqueued) {
       const task = await client.get(id);
-      // A task given back is as if nobody had held it.
+      // A task that was given back is as if no worker had held it.
       assert.deepEqual([task.state, task.attempts], ["ready", 0]);
     }
   }));

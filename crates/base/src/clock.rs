@@ -1,8 +1,8 @@
 //! Wall-clock time as a value, and the clock as an argument.
 //!
-//! Cores never read a clock; whoever drives them holds a [`Clock`] and passes the time in. In a running
-//! Egret that is a [`SteadyClock`], which follows the wall clock by the rules of [`model`]: every engine
-//! takes its time from there, and none reads the wall clock itself.
+//! Cores never read a clock; their caller holds a [`Clock`] and passes the time in. In a running
+//! Egret that is a [`SteadyClock`], which follows the wall clock by the rules of [`model`]: every
+//! engine takes its time from there, and none reads the wall clock itself.
 
 pub mod model;
 mod steady;
@@ -90,22 +90,24 @@ impl<'de> Deserialize<'de> for Timestamp {
 
 /// Where the time comes from.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now. That of a [`SteadyClock`] does not jump and does not go back, unless an operator
-    /// releases the clock.
+    /// The time now. That of a [`SteadyClock`] does not jump and does not go back, unless an
+    /// operator releases the clock.
     fn now(&self) -> Timestamp;
 
-    /// For how long something has been running that never goes back and is never set; since when means
-    /// nothing.
+    /// A duration that only grows: it is never set and never goes back. Its origin has no meaning,
+    /// only differences do.
     fn running(&self) -> Duration;
 
-    /// Both, read at one moment: a pause of the thread between two readings would look like another time.
+    /// [`Clock::now`] and [`Clock::running`], read at one moment: a pause of the thread between two
+    /// readings would look like a jump of the wall clock.
     fn now_and_running(&self) -> (Timestamp, Duration);
 }
 
 /// Readings of two clocks that took longer than this are not of one moment.
 const READING_MAX: Duration = Duration::from_millis(1);
 
-/// Attempts at a reading of one moment. A thread that is interrupted in each of them goes by the last.
+/// Attempts at a reading of one moment. A thread that is interrupted in each of them goes by the
+/// last.
 const READINGS_MAX: usize = 8;
 
 /// Reads the time and what has elapsed at one moment.
@@ -163,7 +165,7 @@ impl ManualClock {
         }
     }
 
-    /// Lets time pass.
+    /// Moves the clock ahead by this duration.
     pub fn advance(&self, by: Duration) {
         let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
         self.wall_micros.fetch_add(micros, Ordering::SeqCst);

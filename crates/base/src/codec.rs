@@ -1,15 +1,16 @@
-//! Reading and writing the bytes of records and other files: little endian, LEB128 for what is mostly
-//! small.
+//! Reading and writing the bytes of records and other files: little endian, LEB128 for what is
+//! mostly small.
 
-/// The bytes are not what was written there.
+/// The bytes do not have the format that is expected there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} cannot be read")]
-pub struct Malformed {
-    /// Which part.
+pub struct DecodeError {
+    /// Name of the part that cannot be decoded, for messages.
     pub what: &'static str,
 }
 
-/// A signed number as an unsigned one that is small when it is near zero: "zigzag", as Protocol Buffers have it.
+/// A signed number as an unsigned one that is small when it is near zero: "zigzag", as Protocol
+/// Buffers have it.
 #[inline]
 pub fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63) as u64
@@ -56,24 +57,24 @@ impl<'a> Reader<'a> {
     }
 
     /// The error of these bytes.
-    pub fn malformed(&self) -> Malformed {
-        Malformed { what: self.what }
+    pub fn malformed(&self) -> DecodeError {
+        DecodeError { what: self.what }
     }
 
     /// The next `length` bytes.
     ///
     /// # Errors
-    /// [`Malformed`] when there are fewer.
-    pub fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+    /// [`DecodeError`] when there are fewer.
+    pub fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self
             .rest
             .split_at_checked(length)
-            .ok_or(Malformed { what: self.what })?;
+            .ok_or(DecodeError { what: self.what })?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let taken = self.take(N)?;
         Ok(taken.try_into().expect("as many were taken"))
     }
@@ -81,16 +82,16 @@ impl<'a> Reader<'a> {
     /// One byte.
     ///
     /// # Errors
-    /// [`Malformed`] at the end.
-    pub fn u8(&mut self) -> Result<u8, Malformed> {
+    /// [`DecodeError`] at the end.
+    pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(self.array::<1>()?[0])
     }
 
     /// A byte that is 0 or 1.
     ///
     /// # Errors
-    /// [`Malformed`] for others.
-    pub fn bool(&mut self) -> Result<bool, Malformed> {
+    /// [`DecodeError`] for others.
+    pub fn bool(&mut self) -> Result<bool, DecodeError> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -101,40 +102,40 @@ impl<'a> Reader<'a> {
     /// Two bytes.
     ///
     /// # Errors
-    /// [`Malformed`] at the end.
-    pub fn u16(&mut self) -> Result<u16, Malformed> {
+    /// [`DecodeError`] at the end.
+    pub fn u16(&mut self) -> Result<u16, DecodeError> {
         self.array().map(u16::from_le_bytes)
     }
 
     /// Four bytes.
     ///
     /// # Errors
-    /// [`Malformed`] at the end.
-    pub fn u32(&mut self) -> Result<u32, Malformed> {
+    /// [`DecodeError`] at the end.
+    pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_le_bytes)
     }
 
     /// Eight bytes.
     ///
     /// # Errors
-    /// [`Malformed`] at the end.
-    pub fn u64(&mut self) -> Result<u64, Malformed> {
+    /// [`DecodeError`] at the end.
+    pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.array().map(u64::from_le_bytes)
     }
 
     /// Sixteen bytes.
     ///
     /// # Errors
-    /// [`Malformed`] at the end.
-    pub fn u128(&mut self) -> Result<u128, Malformed> {
+    /// [`DecodeError`] at the end.
+    pub fn u128(&mut self) -> Result<u128, DecodeError> {
         self.array().map(u128::from_le_bytes)
     }
 
     /// A number of [`put_varint`].
     ///
     /// # Errors
-    /// [`Malformed`] for one that does not end or does not fit.
-    pub fn varint(&mut self) -> Result<u64, Malformed> {
+    /// [`DecodeError`] for one that does not end or does not fit.
+    pub fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -153,8 +154,8 @@ impl<'a> Reader<'a> {
     /// A number of [`put_varint`] that fits a smaller type.
     ///
     /// # Errors
-    /// [`Malformed`] when it does not.
-    pub fn small<N: TryFrom<u64>>(&mut self) -> Result<N, Malformed> {
+    /// [`DecodeError`] when it does not.
+    pub fn small<N: TryFrom<u64>>(&mut self) -> Result<N, DecodeError> {
         let value = self.varint()?;
         N::try_from(value).map_err(|_| self.malformed())
     }
@@ -162,8 +163,8 @@ impl<'a> Reader<'a> {
     /// Bytes of [`put_bytes`].
     ///
     /// # Errors
-    /// [`Malformed`] when there are fewer than announced.
-    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    /// [`DecodeError`] when there are fewer than announced.
+    pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.small()?;
         self.take(length)
     }
@@ -171,8 +172,8 @@ impl<'a> Reader<'a> {
     /// A reader of bytes of [`put_bytes`].
     ///
     /// # Errors
-    /// [`Malformed`] when there are fewer than announced.
-    pub fn part(&mut self) -> Result<Reader<'a>, Malformed> {
+    /// [`DecodeError`] when there are fewer than announced.
+    pub fn part(&mut self) -> Result<Reader<'a>, DecodeError> {
         let rest = self.bytes()?;
         Ok(Reader { rest, ..*self })
     }
@@ -180,8 +181,8 @@ impl<'a> Reader<'a> {
     /// Bytes of [`put_bytes`] that are text.
     ///
     /// # Errors
-    /// [`Malformed`] when they are not UTF-8.
-    pub fn text(&mut self) -> Result<&'a str, Malformed> {
+    /// [`DecodeError`] when they are not UTF-8.
+    pub fn text(&mut self) -> Result<&'a str, DecodeError> {
         let bytes = self.bytes()?;
         std::str::from_utf8(bytes).map_err(|_| self.malformed())
     }

@@ -1,16 +1,18 @@
 //! Conditions: faults that last, such as a full disk or a server that cannot be reached.
 //!
-//! Whatever tries again and again would log each failed attempt. A [`Condition`] says which attempt begins the fault and
-//! which one ends it, so that each is one log line; in between the fault is in a list, which `/readyz`, `egret status`
-//! and the metric `egret_condition_active` show. The list is one for the process, as its log is.
+//! Work that is retried would log each failed attempt. A [`Condition`] says which attempt
+//! begins the fault and which one ends it, so that each is one log line; in between the fault is in
+//! a list, which `/readyz`, `egret status` and the metric `egret_condition_active` show. The list
+//! is one for the process, as its log is.
 //!
-//! - A [`Condition`] is held by what tries again, for one subject: a partition, a file, a server.
+//! - A [`Condition`] is held by the code that retries, for one subject: a partition, a server.
 //! - A [`ConditionSet`] holds the faults of subjects that come and go, such as branches or rules.
-//! - [`occur`] notes a fault that single requests run into. Nothing tries it again, so its end is that it has not
-//!   occurred for [`QUIET_AFTER`].
+//! - [`occur`] notes a fault that single requests run into. Nothing tries it again, so its end is
+//!   that it has not occurred for [`QUIET_AFTER`].
 //!
-//! Every name is in the tables of docs/reference/conditions.md. `/v1/status` shows the subject and the latest failure to tokens
-//! with the scope `status:read`; callers without a token see names only. The list is bounded: see [`active`].
+//! Every name is in the tables of docs/reference/conditions.md. `/v1/status` shows the subject and
+//! the latest failure to tokens with the scope `status:read`; callers without a token see names
+//! only. The list is bounded: see [`active`].
 
 mod requests;
 mod set;
@@ -18,13 +20,15 @@ mod set;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::sync::lock;
 
 pub use requests::{QUIET_AFTER, end_quiet, occur, occurs};
 pub use set::ConditionSet;
 
 /// Subjects of one name that [`active`] returns; further ones are one entry that counts them.
-pub const SUBJECTS_SHOWN_MAX: usize = 20;
+pub(crate) const SUBJECTS_SHOWN_MAX: usize = 20;
 
 /// Bytes of a failure's text that are kept.
 const REASON_BYTES_MAX: usize = 500;
@@ -39,9 +43,9 @@ static NEXT_HOLDER: AtomicU64 = AtomicU64::new(0);
 pub struct ActiveCondition {
     /// What kind of fault it is, such as `queue_log_full`.
     pub name: &'static str,
-    /// What has it, such as `partition 3`.
+    /// The thing that has the fault, such as `partition 3`.
     pub subject: String,
-    /// The latest failure.
+    /// Message of the latest failure.
     pub reason: String,
 }
 
@@ -77,8 +81,8 @@ impl Condition {
         !self.is_active.swap(true, Ordering::AcqRel)
     }
 
-    /// Notes a success. Returns whether the condition ends with it, which is to be logged. Takes no lock while there
-    /// is no fault.
+    /// Notes a success. Returns whether the condition ends with it, which is to be logged. Takes no
+    /// lock while there is no fault.
     pub fn end(&self) -> bool {
         if !self.is_active() {
             return false;
@@ -104,7 +108,7 @@ impl Condition {
         }
     }
 
-    /// Whether it holds.
+    /// Whether the fault lasts at this moment.
     pub fn is_active(&self) -> bool {
         self.is_active.load(Ordering::Acquire)
     }
@@ -116,8 +120,8 @@ impl Drop for Condition {
     }
 }
 
-/// The conditions that last at this moment, sorted, without repetitions. Of each name at most [`SUBJECTS_SHOWN_MAX`]
-/// subjects are listed; the last entry then says how many more there are.
+/// The conditions that last at this moment, sorted, without repetitions. Of each name at most
+/// [`SUBJECTS_SHOWN_MAX`] subjects are listed; the last entry then says how many more there are.
 pub fn active() -> Vec<ActiveCondition> {
     let all = all();
     let mut shown = Vec::new();
@@ -160,7 +164,7 @@ fn shorten(mut reason: String) -> String {
 }
 
 fn list() -> MutexGuard<'static, BTreeMap<u64, ActiveCondition>> {
-    ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ACTIVE)
 }
 
 #[cfg(test)]

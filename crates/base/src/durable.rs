@@ -1,15 +1,15 @@
 //! Files and directories that survive a loss of power, whole or not at all.
 //!
-//! A file's content and its name reach the disk apart: the one by a sync of the file, the other by a sync
-//! of its directory. Neither is of use without the other.
+//! A file's content and its name reach the disk apart: the one by a sync of the file, the other by
+//! a sync of its directory. Neither is of use without the other.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Puts a file with this content in its place, where another one may be. After a crash there is the one
-/// or the other. Its mode is `mode`, less what the process masks. One writer at a time.
+/// Puts a file with this content in its place, where another one may be. After a crash there is the
+/// one or the other. Its mode is `mode`, less what the process masks. One writer at a time.
 ///
 /// # Errors
 /// What the system says; what was there before is still there, or the new file is.
@@ -30,11 +30,9 @@ pub fn write_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     sync_directory(parent(path))
 }
 
-/// Makes a directory, and those above it, with mode 0700, if it is not there. Its name is durable then
-/// in any case: whoever made it may not have come so far.
-///
-/// # Errors
-/// What the system says.
+/// Makes a directory, and those above it, with mode 0700, if it is missing. Syncs the parent
+/// directory in any case, so that the name is durable: a process that made the directory before may
+/// have ended before its sync.
 pub fn make_directory(path: &Path) -> io::Result<()> {
     if !path.is_dir() {
         let parent = parent(path);
@@ -50,9 +48,6 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Makes durable which names a directory has.
-///
-/// # Errors
-/// What the system says.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Mutex;
 
+use crate::sync::lock;
+
 /// Where random bytes come from.
 pub trait Entropy: Send + Sync + 'static {
     /// Fills `buffer` with random bytes.
@@ -41,7 +43,7 @@ impl SeededEntropy {
 
 impl Entropy for SeededEntropy {
     fn fill(&self, buffer: &mut [u8]) {
-        let mut state = self.0.lock().expect("no holder of this lock can panic");
+        let mut state = lock(&self.0);
         for chunk in buffer.chunks_mut(8) {
             *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
             let mut word = *state;

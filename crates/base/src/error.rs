@@ -1,5 +1,5 @@
 //! The error contract: every engine's error says what kind it is, carries a stable code, and says
-//! whether trying again can help. The doors turn it into HTTP problem+json and gRPC status.
+//! whether a retry can help. The frontends map it to HTTP problem+json and gRPC status.
 
 /// The family an error belongs to; it decides the HTTP and gRPC status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ pub enum Kind {
 /// What every error that crosses a layer's edge can say about itself.
 ///
 /// `Display` gives the message: lowercase, what failed, with which value, what to do.
-pub trait Coded: std::error::Error + Send + Sync + 'static {
+pub trait CodedError: std::error::Error + Send + Sync + 'static {
     /// A stable, documented identifier such as `branch_not_found`.
     fn code(&self) -> &'static str;
 
@@ -49,8 +49,8 @@ pub trait Coded: std::error::Error + Send + Sync + 'static {
     }
 }
 
-/// The message of an error with those of its sources, separated by `: `. What a message says already, anywhere in it, is not
-/// said again.
+/// The message of an error with those of its sources, separated by `: `. A message that the text
+/// contains already is left out.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -65,7 +65,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Whether a text has a message in it, not as a part of a word only.
+/// Whether a text contains a message, other than as part of a word.
 fn says(text: &str, message: &str) -> bool {
     let is_in_word = |neighbour: Option<char>| neighbour.is_some_and(char::is_alphanumeric);
     message.is_empty()

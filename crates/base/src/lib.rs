@@ -1,8 +1,9 @@
 //! What every layer of Egret shares: ids, clock, entropy, the error contract, named limits,
 //! settings with provenance, the number of parts that data is split into, the bytes of records,
-//! files that survive a crash, faults that last, cron expressions, and the start/ready/stop contract.
+//! files that survive a crash, faults that last, cron expressions, and the start/ready/stop
+//! contract.
 //!
-//! Nothing here knows tokio, SQL, HTTP or any engine.
+//! Nothing here knows tokio, SQL, HTTP or any engine, but for `test_support`, which waits on tokio.
 
 pub mod clock;
 pub mod codec;
@@ -17,6 +18,7 @@ pub mod parts;
 pub mod rhythm;
 pub mod settings;
 pub mod signature;
+pub mod sync;
 pub mod task;
 #[cfg(feature = "test-support")]
 pub mod test_support;
@@ -25,8 +27,8 @@ mod value;
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Timestamp};
 pub use condition::Condition;
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
-pub use error::{Coded, Kind};
+pub use error::{CodedError, Kind};
 pub use limit::{Limit, LimitExceeded, TenantShare, TenantUsage, count_left};
-pub use rhythm::{Rhythm, RhythmError};
+pub use rhythm::{CronSchedule, CronScheduleError};
 pub use signature::{SIGNATURE_HEADER, Signer};
-pub use task::{TaskReceipt, TaskRefused, TaskRequest, TaskSink};
+pub use task::{TaskReceipt, TaskRejection, TaskRequest, TaskSink};

@@ -1,6 +1,6 @@
 //! The one contract by which everything long-lived starts, says that it is ready, and stops.
 //!
-//! Runtime-free: the futures are plain `std` futures, polled by whoever wires the services.
+//! Runtime-free: the futures are plain `std` futures, polled by the code that wires the services.
 
 mod failed;
 
@@ -17,7 +17,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Debug, thiserror::Error)]
 #[error("{service} could not start: {message}")]
 pub struct StartError {
-    /// The service's name.
+    /// Name of the service.
     pub service: &'static str,
     /// What failed and what to do.
     pub message: String,
@@ -28,7 +28,7 @@ pub struct StartError {
 /// Whether a service can do its work at this moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// It can.
+    /// The service can do its work.
     Ready,
     /// It cannot; the text says why, for `/readyz`.
     NotReady(String),
@@ -58,16 +58,17 @@ pub trait Service: Send + Sync {
 
 /// Services in the order of their dependencies: started first to last, stopped last to first.
 ///
-/// *Eager* ones are started before all others: doors that can answer for what is there already. They are
-/// stopped in their place like the rest, so that nobody is served by what has stopped.
+/// *Eager* ones are started before all others: frontends that can already answer for what is ready.
+/// They are stopped in their place like the rest, so that no request reaches a service that has
+/// stopped.
 #[derive(Default, Clone)]
 pub struct Stack {
-    services: Vec<Placed>,
+    services: Vec<StackEntry>,
     failures: Failures,
 }
 
 #[derive(Clone)]
-struct Placed {
+struct StackEntry {
     service: Arc<dyn Service>,
     eager: bool,
     /// The service without which this one cannot start.
@@ -85,43 +86,45 @@ impl Stack {
 
     /// Adds a service that depends only on those added before it.
     pub fn push(&mut self, service: Arc<dyn Service>) {
-        self.services.push(Placed {
+        self.services.push(StackEntry {
             service,
             eager: false,
             needs: None,
         });
     }
 
-    /// Adds a service that is not started when the service `needs`, added before it, could not start.
+    /// Adds a service that is not started when the service `needs`, added before it, could not
+    /// start.
     pub fn push_needing(&mut self, service: Arc<dyn Service>, needs: &'static str) {
-        self.services.push(Placed {
+        self.services.push(StackEntry {
             service,
             eager: false,
             needs: Some(needs),
         });
     }
 
-    /// Adds a service that is started before those that are not eager, and stopped before those added
-    /// before it.
+    /// Adds a service that is started before those that are not eager, and stopped before those
+    /// added before it.
     pub fn push_eager(&mut self, service: Arc<dyn Service>) {
-        self.services.push(Placed {
+        self.services.push(StackEntry {
             service,
             eager: true,
             needs: None,
         });
     }
 
-    /// Adds a service like [`Stack::push_eager`] that is not started when the service `needs` could not start.
+    /// Adds a service like [`Stack::push_eager`] that is not started when the service `needs` could
+    /// not start.
     pub fn push_eager_needing(&mut self, service: Arc<dyn Service>, needs: &'static str) {
-        self.services.push(Placed {
+        self.services.push(StackEntry {
             service,
             eager: true,
             needs: Some(needs),
         });
     }
 
-    /// Starts every service in order. One that fails is noted and the others go on, but for those that need it.
-    /// A fatal failure stops again what had started.
+    /// Starts every service in order. One that fails is noted and the others go on, but for those
+    /// that need it. A fatal failure stops again what had started.
     ///
     /// # Errors
     /// The first fatal [`StartError`].
@@ -180,7 +183,7 @@ impl Stack {
         self.stop_telling(|_| {}).await;
     }
 
-    /// Stops every service in reverse order and tells the name of each before.
+    /// Stops every service in reverse order and reports the name of each before it stops.
     pub async fn stop_telling(&self, mut stopping: impl FnMut(&'static str)) {
         for placed in self.services.iter().rev() {
             stopping(placed.service.name());

@@ -5,7 +5,7 @@ mod share;
 
 pub use self::count::count_left;
 pub use self::share::{TenantShare, TenantUsage};
-use crate::error::{Coded, Kind};
+use crate::error::{CodedError, Kind};
 
 /// A bound with the name under which it is configured and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("limit {name} is {max}, but {asked} is needed: ask for less or raise the setting")]
 pub struct LimitExceeded {
-    /// The limit's name.
+    /// Name of the limit, for messages.
     pub name: &'static str,
     /// The largest value allowed.
     pub max: u64,
@@ -50,7 +50,7 @@ pub struct LimitExceeded {
     pub asked: u64,
 }
 
-impl Coded for LimitExceeded {
+impl CodedError for LimitExceeded {
     fn code(&self) -> &'static str {
         "limit_exceeded"
     }

@@ -1,16 +1,16 @@
-//! Into how many parts an engine's data is split: chosen when its directory is made, and kept for ever, as it says
-//! where everything is.
+//! The number of parts that an engine's data is split into. It is chosen when the directory is made
+//! and never changes, because it decides where each record is.
 
-mod known;
-mod place;
+mod known_parts;
+mod part_identity;
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use crate::durable;
 
-pub use known::{KNOWN_PARTS, KnownParts};
-pub use place::{claim_place, stated_place};
+pub use known_parts::{KNOWN_PARTS, KnownParts};
+pub use part_identity::{claim_place, stated_place};
 
 /// More parts than this are no use on any machine.
 pub const PARTS_MAX: u32 = 64;
@@ -21,27 +21,28 @@ const CORES_MAX: usize = 8;
 /// Why the number of parts is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum PartsError {
-    /// What is asked for is not possible.
+    /// The requested number is not possible.
     #[error("{0}")]
     Invalid(String),
-    /// The file that says it could not be read or written.
+    /// The file with the number could not be read or written.
     #[error("{doing} {path}: {source}")]
     Io {
         /// What was attempted: `reading` or `writing`.
         doing: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// How many parts the data in a directory has, by the file `name` in it. The first time it is `asked`, or what suits
-/// the machine when that is 0.
+/// How many parts the data in a directory has, by the file `name` in it. The first time it is
+/// `asked`, or what suits the machine when that is 0.
 ///
 /// # Errors
-/// [`PartsError::Invalid`] when another number is asked for than the directory was made with, or more than
-/// [`PARTS_MAX`]; [`PartsError::Io`], also when the file contradicts what is known of the parts.
+/// [`PartsError::Invalid`] when another number is asked for than the directory was made with, or
+/// more than [`PARTS_MAX`]; [`PartsError::Io`], also when the file contradicts what is known of the
+/// parts.
 pub fn count(directory: &Path, name: &str, asked: u32) -> Result<usize, PartsError> {
     if asked > PARTS_MAX {
         let reason = format!("{asked} is more than {PARTS_MAX}");
@@ -107,9 +108,6 @@ pub fn stored_count(directory: &Path, name: &str) -> io::Result<Option<usize>> {
 }
 
 /// Writes the number of parts to the file `name`, durably.
-///
-/// # Errors
-/// What the system says.
 pub fn write_count(directory: &Path, name: &str, count: usize) -> io::Result<()> {
     durable::write_file(
         &directory.join(name),
@@ -118,12 +116,10 @@ pub fn write_count(directory: &Path, name: &str, count: usize) -> io::Result<()>
     )
 }
 
-/// The number of parts, where the file `name` may not say it or say it wrongly: the one that an earlier start noted under
-/// that name in the list of known parts. Where none did, what is `stored` in the file, but no less than what the
-/// directories of parts show, and the parts that are known to have been there.
-///
-/// # Errors
-/// What the system says.
+/// The number of parts, where the file `name` may not say it or say it wrongly: the one that an
+/// earlier start noted under that name in the list of known parts. Where none did, what is `stored`
+/// in the file, but no less than what the directories of parts show, and the parts that are known
+/// to have been there.
 pub fn right_count(directory: &Path, name: &str, stored: Option<usize>) -> io::Result<usize> {
     let known = KnownParts::read(directory)?;
     let noted = known

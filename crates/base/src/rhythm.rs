@@ -12,25 +12,25 @@ use croner::parser::{CronParser, Seconds};
 
 /// A cron expression in its time zone.
 ///
-/// It is *fixed* when its hours, minutes and seconds are plain numbers or lists of them: such ticks are
-/// meant for a time of day. One comes once where its local time comes twice, the first time; and at the
-/// end of the gap where its local time is left out. With `*`, a step or a range in one of these fields
-/// the expression is an *interval*: a tick comes whenever the local time matches, twice where it comes
-/// twice. (Vixie cron tells the two apart in much the same way, by `*`.)
+/// It is *fixed* when its hours, minutes and seconds are plain numbers or lists of them: such ticks
+/// are meant for a time of day. One comes once where its local time comes twice, the first time;
+/// and at the end of the gap where its local time is left out. With `*`, a step or a range in one
+/// of these fields the expression is an *interval*: a tick comes whenever the local time matches,
+/// twice where it comes twice. (Vixie cron tells the two apart in much the same way, by `*`.)
 #[derive(Clone, Debug)]
-pub struct Rhythm {
+pub struct CronSchedule {
     cron: Cron,
     zone: Tz,
     is_interval: bool,
 }
 
-/// What is no rhythm.
+/// Why an expression or a time zone is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RhythmError {
+pub enum CronScheduleError {
     /// The expression cannot be read.
     #[error("`{cron}`: {reason}")]
     Cron {
-        /// The expression.
+        /// The expression as it was given.
         cron: String,
         /// What is wrong with it.
         reason: String,
@@ -38,25 +38,27 @@ pub enum RhythmError {
     /// No time zone has this name.
     #[error("`{name}` is not one of the IANA database, such as Europe/Zurich")]
     TimeZone {
-        /// The name.
+        /// Name of the unknown time zone.
         name: String,
     },
 }
 
-impl Rhythm {
+impl CronSchedule {
     /// Reads an expression of five fields, or six with seconds first; an empty zone is UTC.
     ///
     /// # Errors
-    /// [`RhythmError`], which says which of the two is wrong.
-    pub fn new(cron: &str, zone: &str) -> Result<Self, RhythmError> {
+    /// [`CronScheduleError`], which says which of the two is wrong.
+    pub fn new(cron: &str, zone: &str) -> Result<Self, CronScheduleError> {
         let parser = CronParser::builder().seconds(Seconds::Optional).build();
-        let parsed = parser.parse(cron).map_err(|error| RhythmError::Cron {
-            cron: cron.to_owned(),
-            reason: error.to_string(),
-        })?;
+        let parsed = parser
+            .parse(cron)
+            .map_err(|error| CronScheduleError::Cron {
+                cron: cron.to_owned(),
+                reason: error.to_string(),
+            })?;
         let zone = match zone {
             "" => Tz::UTC,
-            name => Tz::from_str(name).map_err(|_| RhythmError::TimeZone {
+            name => Tz::from_str(name).map_err(|_| CronScheduleError::TimeZone {
                 name: name.to_owned(),
             })?,
         };
@@ -71,16 +73,17 @@ impl Rhythm {
         })
     }
 
-    /// Reads an expression that is new: of five fields, or six with seconds first, without a field for years and
-    /// without empty items in lists, of which [`Rhythm::new`] goes on reading what is stored.
+    /// Reads an expression that is new: of five fields, or six with seconds first, without a field
+    /// for years and without empty items in lists, of which [`CronSchedule::new`] goes on reading
+    /// what is stored.
     ///
     /// # Errors
-    /// Those of [`Rhythm::new`].
-    pub fn of_new(cron: &str, zone: &str) -> Result<Self, RhythmError> {
+    /// Those of [`CronSchedule::new`].
+    pub fn of_new(cron: &str, zone: &str) -> Result<Self, CronScheduleError> {
         let rhythm = Self::new(cron, zone)?;
         match misread(cron) {
             None => Ok(rhythm),
-            Some(reason) => Err(RhythmError::Cron {
+            Some(reason) => Err(CronScheduleError::Cron {
                 cron: cron.to_owned(),
                 reason,
             }),
@@ -92,12 +95,11 @@ impl Rhythm {
         // Ticks are whole seconds; the search would carry a fraction on.
         let seconds = i64::try_from(ms / 1_000).ok()?;
         let from = DateTime::from_timestamp(seconds, 0)?.with_timezone(&self.zone);
-        let next = match self.is_interval {
-            true => {
-                let candidates = [self.ahead(&from), self.again(&from)];
-                candidates.into_iter().flatten().min()
-            }
-            false => self.fixed(&from),
+        let next = if self.is_interval {
+            let candidates = [self.ahead(&from), self.again(&from)];
+            candidates.into_iter().flatten().min()
+        } else {
+            self.fixed(&from)
         };
         let next_ms = u64::try_from(next?.timestamp_millis()).ok()?;
         assert!(next_ms > ms, "tick {next_ms} does not come after {ms}");
@@ -148,8 +150,8 @@ impl Rhythm {
         }
     }
 
-    /// The next tick of an interval whose local time has been, and comes once more because clocks are
-    /// about to be turned back.
+    /// The next tick of an interval whose local time has been, and comes once more because clocks
+    /// are about to be turned back.
     fn again(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
         let repeated = self.zone.from_local_datetime(&from.naive_local());
         let MappedLocalTime::Ambiguous(first, second) = repeated else {
@@ -166,9 +168,10 @@ impl Rhythm {
         let (mut before, mut turned) = (first.timestamp(), second.timestamp());
         while turned - before > 1 {
             let middle = before.midpoint(turned);
-            match offset(middle) == offset(before) {
-                true => before = middle,
-                false => turned = middle,
+            if offset(middle) == offset(before) {
+                before = middle
+            } else {
+                turned = middle
             }
         }
         let start = self.zone.timestamp_opt(turned, 0).single()?;
@@ -181,7 +184,7 @@ impl Rhythm {
     }
 }
 
-/// What the parser takes in and is most likely a slip.
+/// Finds what the parser accepts but is most likely a mistake; returns what is wrong with it.
 fn misread(cron: &str) -> Option<String> {
     let fields: Vec<&str> = cron.split_whitespace().collect();
     if fields.len() > 6 {
@@ -190,10 +193,12 @@ fn misread(cron: &str) -> Option<String> {
             "it has {count} fields: there are five, or six with seconds first, and none for years"
         ));
     }
-    let empty = fields
-        .iter()
-        .find(|field| field.split(',').any(str::is_empty));
-    empty.map(|field| format!("`{field}` has an item that is empty"))
+    let empty = fields.iter().find(|field| {
+        // `+` goes before all items of the days of the week.
+        let items = field.strip_prefix('+').unwrap_or(field);
+        items.split(',').any(str::is_empty)
+    });
+    empty.map(|field| format!("`{field}` has an empty item"))
 }
 
 #[cfg(test)]

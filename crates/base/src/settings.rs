@@ -2,21 +2,21 @@
 //! traceable to where it came from.
 //!
 //! [`settings!`](crate::settings!) declares the struct; [`Layers`] merges `egret.toml`, `EGRET_…`
-//! variables and flags, in that order, and refuses keys that nobody declared.
+//! variables and flags, in that order, and refuses keys that are not declared.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use crate::value::{Range, Size, Span, Value};
+pub use crate::value::{ByteSize, ConfigDuration, Range, Value};
 
-/// One declared setting.
+/// Declaration of one setting, for documentation and listings.
 #[derive(Clone, Debug)]
-pub struct Declared {
+pub struct SettingDeclaration {
     /// Section and name, e.g. `branches.ttl_max`.
     pub key: String,
     /// What it means, from the field's documentation.
     pub doc: &'static str,
-    /// What may be written.
+    /// What may be written, in a few words.
     pub form: String,
     /// The default as text.
     pub default: String,
@@ -24,11 +24,11 @@ pub struct Declared {
 
 /// A struct of settings under one section of `egret.toml`.
 pub trait Section: Default {
-    /// The section's name.
+    /// Name of the section in `egret.toml`.
     const NAME: &'static str;
 
     /// Every setting of the section, in the order of declaration.
-    fn declared() -> Vec<Declared>;
+    fn declared() -> Vec<SettingDeclaration>;
 
     /// Sets one field from text.
     ///
@@ -55,8 +55,9 @@ macro_rules! setting_range {
     };
 }
 
-/// Declares a settings struct with its section, defaults and documentation. What must be above zero is marked
-/// `waiting_max: u32 = 100; positive,`, what must be more than that `waiting_max: u32 = 100; at_least 10,`.
+/// Declares a settings struct with its section, defaults and documentation. What must be above zero
+/// is marked `waiting_max: u32 = 100; positive,`, what must be more than that `waiting_max: u32 =
+/// 100; at_least 10,`.
 #[macro_export]
 macro_rules! settings {
     (
@@ -80,11 +81,11 @@ macro_rules! settings {
         impl $crate::settings::Section for $name {
             const NAME: &'static str = $section;
 
-            fn declared() -> Vec<$crate::settings::Declared> {
+            fn declared() -> Vec<$crate::settings::SettingDeclaration> {
                 use $crate::settings::Value;
                 let defaults = Self::default();
                 vec![$(
-                    $crate::settings::Declared {
+                    $crate::settings::SettingDeclaration {
                         key: concat!($section, ".", stringify!($field)).to_owned(),
                         doc: concat!($($doc, "\n"),+),
                         form: $crate::setting_range!($($range $($least)?)?).form::<$kind>(),
@@ -116,11 +117,11 @@ macro_rules! settings {
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// The default: the setting is not set anywhere.
     Default,
     /// A line of a configuration file.
     File(String),
-    /// An environment variable.
+    /// The environment variable with this name.
     Environment(String),
     /// A flag on the command line.
     Flag(String),
@@ -143,7 +144,7 @@ impl fmt::Display for Origin {
 pub struct SettingError {
     /// Where the key stands.
     pub origin: Origin,
-    /// What is wrong.
+    /// Why the value is refused.
     pub message: String,
 }
 
@@ -192,7 +193,7 @@ impl Layers {
     ///
     /// # Errors
     /// A [`SettingError`] with the nearest declared key as a suggestion.
-    pub fn refuse_unknown(&self, declared: &[Declared]) -> Result<(), SettingError> {
+    pub fn refuse_unknown(&self, declared: &[SettingDeclaration]) -> Result<(), SettingError> {
         for (key, (_, origin)) in &self.values {
             if declared.iter().any(|setting| setting.key == *key) {
                 continue;

@@ -1,26 +1,26 @@
-//! Tasks for whoever has a queue: how one engine has work done later without knowing which engine
-//! keeps it.
+//! Tasks for a queue: how one engine has work done later without knowing the engine that keeps the
+//! queue.
 //!
 //! The wiring hands a [`TaskSink`] to those that make tasks.
 
 use std::fmt;
 
-use crate::error::{Coded, Kind};
+use crate::error::{CodedError, Kind};
 use crate::id::Uuid;
 use crate::lifecycle::BoxFuture;
 
 /// A task to be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRequest<'a> {
-    /// Whose queue it goes to.
+    /// Tenant that the queue belongs to.
     pub tenant: &'a str,
-    /// The queue's name.
+    /// Name of the queue.
     pub queue: &'a str,
-    /// What is to be worked on: JSON.
+    /// Payload of the task, as JSON.
     pub payload: &'a [u8],
-    /// What the task is made from, told apart from everything else that makes tasks, such as
-    /// `views/orders/42`: handed over again under the same key within seven days, it is the task of the
-    /// first time. Empty: each time is a task.
+    /// Identifies what the task is made from, among everything that makes tasks, such as
+    /// `views/orders/42`: if the key is used again within seven days, the task of the first time is
+    /// returned. Empty: each call makes a task.
     pub key: &'a str,
     /// Tasks with the same ordering key are worked on one after the other; empty: none.
     pub ordering_key: &'a str,
@@ -28,37 +28,37 @@ pub struct TaskRequest<'a> {
     pub unique_key: &'a str,
 }
 
-/// A task that is kept.
+/// A task that the queue has stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskReceipt {
-    /// Its id.
+    /// Id of the task.
     pub id: Uuid,
-    /// It was there already.
+    /// Whether the task existed already.
     pub replayed: bool,
 }
 
-/// Why a task was not taken.
+/// Why a task was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskRefused {
+pub struct TaskRejection {
     /// The stable name of the error.
     pub code: &'static str,
-    /// Its family.
+    /// The family that the error belongs to.
     pub kind: Kind,
-    /// Whether handing it over again later can help.
+    /// Whether a later retry can help.
     pub retryable: bool,
     /// What was wrong and what to do.
     pub message: String,
 }
 
-impl fmt::Display for TaskRefused {
+impl fmt::Display for TaskRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for TaskRefused {}
+impl std::error::Error for TaskRejection {}
 
-impl Coded for TaskRefused {
+impl CodedError for TaskRejection {
     fn code(&self) -> &'static str {
         self.code
     }
@@ -72,18 +72,19 @@ impl Coded for TaskRefused {
     }
 }
 
-/// Takes tasks in and keeps them.
+/// Accepts tasks and stores them.
 pub trait TaskSink: Send + Sync {
-    /// Refuses what cannot be the name of a queue, so that who was configured with one says so at the start.
+    /// Refuses what cannot be the name of a queue, so that a part that is configured with such a
+    /// name reports it at its start.
     ///
     /// # Errors
-    /// [`TaskRefused`] with what names look like.
-    fn check_queue(&self, queue: &str) -> Result<(), TaskRefused>;
+    /// [`TaskRejection`] with what names look like.
+    fn check_queue(&self, queue: &str) -> Result<(), TaskRejection>;
 
-    /// Hands tasks over. The answer comes when those that were taken are kept as durably as the
-    /// configuration promises, and has one outcome for each task, in their order.
+    /// Enqueues tasks. Completes when the accepted ones are as durable as the configuration
+    /// promises, with one outcome for each task, in their order.
     fn enqueue<'a>(
         &'a self,
         tasks: &'a [TaskRequest<'a>],
-    ) -> BoxFuture<'a, Vec<Result<TaskReceipt, TaskRefused>>>;
+    ) -> BoxFuture<'a, Vec<Result<TaskReceipt, TaskRejection>>>;
 }

@@ -1,26 +1,34 @@
-//! What tests of this and other crates share: what they see of conditions, and what they leave out.
+//! What tests of this and other crates share: waits for a condition, the log of conditions, and
+//! reports of skipped checks.
+
+mod eventually;
+mod long;
 
 use std::fmt::Debug;
 use std::io::Write;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::condition::active;
+use crate::sync::lock;
 
-/// Says that a test leaves out what it is for, past what captures the output of tests that pass.
+pub use eventually::{Observation, eventually, eventually_blocking};
+pub use long::{over_seeds, repetitions};
+
+/// Reports that a test skips its check, past the capture of the output of tests that pass.
 pub fn not_checked(reason: impl std::fmt::Display) {
-    // Without standard error nobody reads it.
+    // Without standard error there is no reader.
     let _ = std::io::stderr().write_all(format!("NOT CHECKED: {reason}\n").as_bytes());
 }
 
 /// Log lines of conditions, of all tests of this process.
-static LINES: Mutex<Vec<Line>> = Mutex::new(Vec::new());
+static LINES: Mutex<Vec<LogLine>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct LogLine {
     level: String,
     condition: String,
     subject: String,
@@ -34,7 +42,8 @@ pub struct ConditionLog {
 }
 
 impl ConditionLog {
-    /// Watches the conditions of a name whose subject contains this text, which no other test of the process has.
+    /// Watches the conditions of a name whose subject contains this text, which no other test of
+    /// the process has.
     ///
     /// # Panics
     /// When the process has another log already.
@@ -49,7 +58,7 @@ impl ConditionLog {
 
     /// The levels of the lines so far.
     pub fn levels(&self) -> Vec<String> {
-        let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = lock(&LINES);
         lines
             .iter()
             .filter(|line| line.condition == self.name && line.subject.contains(&self.subject))
@@ -73,7 +82,7 @@ impl ConditionLog {
 /// Keeps the lines that have a condition.
 struct Recorder;
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "condition" => self.condition = value.to_owned(),
@@ -99,11 +108,11 @@ impl Subscriber for Recorder {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
+        let mut line = LogLine::default();
         event.record(&mut line);
         if !line.condition.is_empty() {
             line.level = event.metadata().level().to_string();
-            let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lines = lock(&LINES);
             lines.push(line);
         }
     }

@@ -16,7 +16,8 @@ pub trait Value: Sized {
     /// Writes the value so that [`Value::read`] gives it back.
     fn show(&self) -> String;
 
-    /// Whether it is a number, a size (in bytes) or a duration (in milliseconds), and below `least`.
+    /// Whether it is a number, a size (in bytes) or a duration (in milliseconds), and below
+    /// `least`.
     fn is_below(&self, least: u64) -> bool {
         let _ = least;
         false
@@ -26,16 +27,16 @@ pub trait Value: Sized {
 /// Which values of its type a setting may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
-    /// All of them.
+    /// Every value of the type.
     Any,
-    /// All but zero.
+    /// Every value except zero.
     Positive,
-    /// All that are not below this one.
+    /// Values that are at least this bound.
     AtLeast(u64),
 }
 
 impl Range {
-    /// See [`Value::form`].
+    /// Describes the allowed values: [`Value::form`] of the type with the lower bound.
     pub fn form<V: Value>(self) -> String {
         let form = V::form();
         let least = match self {
@@ -49,7 +50,7 @@ impl Range {
         format!("{form}; above {}", least.saturating_sub(1))
     }
 
-    /// See [`Value::read`].
+    /// Reads a value and checks that it is within the range.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -137,15 +138,15 @@ impl<T: Value> Value for Option<T> {
 
 /// A number of bytes, written `512`, `64kB`, `16MB`, `20GB` (powers of 1024, as PostgreSQL does).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Size(pub u64);
+pub struct ByteSize(pub u64);
 
-impl Size {
-    /// `count` mebibytes.
+impl ByteSize {
+    /// A size of `count` mebibytes.
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// `count` gibibytes.
+    /// A size of `count` gibibytes.
     pub const fn gib(count: u64) -> Self {
         Self(count << 30)
     }
@@ -176,7 +177,7 @@ const MIB: u64 = 1 << 20;
 
 const SIZE_UNITS: [(&str, u32); 5] = [("TB", 40), ("GB", 30), ("MB", 20), ("kB", 10), ("B", 0)];
 
-impl Value for Size {
+impl Value for ByteSize {
     fn form() -> String {
         "a size such as 512kB, 16MB or 20GB".to_owned()
     }
@@ -206,7 +207,7 @@ impl Value for Size {
             .map_err(|_| format!("`{text}` is not {}", Self::form()))?;
         number
             .checked_mul(1 << shift)
-            .map(Size)
+            .map(ByteSize)
             .ok_or_else(|| format!("`{text}` is larger than any file system"))
     }
 
@@ -219,7 +220,7 @@ impl Value for Size {
     }
 }
 
-impl std::fmt::Display for Size {
+impl std::fmt::Display for ByteSize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (unit, shift) in SIZE_UNITS {
             if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
@@ -232,15 +233,15 @@ impl std::fmt::Display for Size {
 
 /// A length of time in milliseconds, written `250ms`, `30s`, `15min`, `2h`, `7d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Span(pub u64);
+pub struct ConfigDuration(pub u64);
 
-impl Span {
-    /// `count` milliseconds.
+impl ConfigDuration {
+    /// A duration of `count` milliseconds.
     pub const fn ms(count: u64) -> Self {
         Self(count)
     }
 
-    /// `count` seconds.
+    /// A duration of `count` seconds.
     pub const fn secs(count: u64) -> Self {
         Self(count * 1_000)
     }
@@ -251,6 +252,10 @@ impl Span {
     }
 }
 
+/// The longest span of settings, flags and requests, about 292 years: as many nanoseconds as 64
+/// bits count with a sign. A few of them can be added to a time in milliseconds.
+const SPAN_MS_MAX: u64 = i64::MAX.unsigned_abs() / 1_000_000;
+
 const SPAN_UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
     ("h", 3_600_000),
@@ -259,7 +264,7 @@ const SPAN_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-impl Value for Span {
+impl Value for ConfigDuration {
     fn form() -> String {
         "a duration such as 250ms, 30s, 15min, 2h or 7d".to_owned()
     }
@@ -283,9 +288,13 @@ impl Value for Span {
         match (number, factor) {
             (Some(number), Some(factor)) => number
                 .checked_mul(factor)
-                .map(Span)
-                .ok_or_else(|| format!("`{text}` is too long a duration")),
-            (Some(0), None) if unit.is_empty() => Ok(Span(0)),
+                .filter(|ms| *ms <= SPAN_MS_MAX)
+                .map(ConfigDuration)
+                .ok_or_else(|| {
+                    let days_max = SPAN_MS_MAX / 86_400_000;
+                    format!("`{text}` is too long a duration: at most {days_max}d")
+                }),
+            (Some(0), None) if unit.is_empty() => Ok(ConfigDuration(0)),
             _ => Err(format!("`{text}` is not {}", Self::form())),
         }
     }
@@ -299,7 +308,7 @@ impl Value for Span {
     }
 }
 
-impl std::fmt::Display for Span {
+impl std::fmt::Display for ConfigDuration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (unit, ms) in SPAN_UNITS {
             if self.0 >= ms && self.0.is_multiple_of(ms) {

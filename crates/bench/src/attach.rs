@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 
 use crate::server::Server;
 
-/// Profiles are fetched in pieces of this many seconds, because not every window knows its end and a
-/// server takes one profile at a time, of limited length.
+/// Profiles are fetched in pieces of this many seconds, because not every window knows its end and
+/// a server takes one profile at a time, of limited length.
 const PIECE_SECONDS: u64 = 5;
 
 /// Fetches the server's CPU profile while a window is open.
@@ -98,7 +98,6 @@ impl<'a> Attachments<'a> {
         self.keep("flamegraph", "flamegraph.svg", &svg)
     }
 
-    /// Keeps plans.
     pub(crate) fn explain(&mut self, plans: &[Value]) -> Result<()> {
         let text = serde_json::to_vec_pretty(plans)?;
         self.keep("explain", "explain.json", &text)

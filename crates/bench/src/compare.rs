@@ -3,7 +3,6 @@
 //! A run is the unit. What happens inside one run (thousands of operations) shares its machine, its
 //! cache and its neighbours, so it says nothing about how much another run would differ.
 
-pub mod args;
 pub mod environment;
 mod pairs;
 mod row;
@@ -18,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde_json::json;
 
-pub use args::CompareArgs;
+use egret_bench_cli::CompareArgs;
 use environment::Difference;
 pub use pairs::Interruption;
 pub use row::Row;
@@ -29,9 +28,9 @@ pub use verdict::Verdict;
 use crate::result::{Metric, ResultFile, Run};
 
 /// What a comparison that cannot be made exits with.
-pub const EXIT_CANNOT_COMPARE: u8 = 3;
+pub(crate) const EXIT_CANNOT_COMPARE: u8 = 3;
 /// The confidence of every interval.
-pub const CONFIDENCE: f64 = 0.95;
+pub(crate) const CONFIDENCE: f64 = 0.95;
 /// What histograms resolve, in the unit of latencies.
 const MICROSECOND_MS: f64 = 0.001;
 /// The metric that scenarios call the share of operations that succeeded.
@@ -44,9 +43,9 @@ const FAILED_SHARE_MAX: f64 = 0.01;
 pub struct Side {
     /// The file's name or the command.
     pub label: String,
-    /// Egret's commit.
+    /// Commit of the measured Egret.
     pub commit: String,
-    /// How many runs.
+    /// Number of runs in it.
     pub runs: usize,
     /// Failed operations of all runs.
     pub errors: u64,
@@ -59,9 +58,9 @@ pub struct Comparison {
     pub verdict: Verdict,
     /// The scenario of A.
     pub scenario: String,
-    /// What was there before.
+    /// The baseline of the comparison.
     pub a: Side,
-    /// What is new.
+    /// What is compared with A.
     pub b: Side,
     /// Whether each run of A has its run of B.
     pub paired: bool,
@@ -69,15 +68,15 @@ pub struct Comparison {
     pub margin: f64,
     /// The confidence of the intervals.
     pub confidence: f64,
-    /// The compared figures.
+    /// Rows of the compared figures.
     pub rows: Vec<Row>,
-    /// What differs and was allowed to.
+    /// Differences of the conditions that were allowed.
     pub allowed: Vec<Difference>,
-    /// What a reader should know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
 }
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Named figures; empty for all.
@@ -86,28 +85,28 @@ pub struct Options {
     pub margin: f64,
     /// Whether run i of A belongs to run i of B.
     pub paired: bool,
-    /// What may differ.
+    /// Names of the differences that are allowed.
     pub allow_different: Vec<String>,
-    /// How intervals are found.
+    /// How intervals are resampled.
     pub resampling: Resampling,
 }
 
 /// Why two results are not compared: what differs.
 #[derive(Clone, Debug)]
 pub struct Mismatch {
-    /// All of it.
+    /// All differences that are not allowed.
     pub differences: Vec<Difference>,
 }
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "A and B were not measured under the same conditions:")?;
+        write!(f, "A and B were measured under different conditions:")?;
         for Difference { name, a, b } in &self.differences {
             write!(f, "\n  {name}: {a} in A, {b} in B")?;
         }
         write!(
             f,
-            "\nuse --allow-different NAME for what is meant to differ"
+            "\nuse --allow-different NAME for differences that are intended"
         )
     }
 }
@@ -116,12 +115,12 @@ impl std::error::Error for Mismatch {}
 
 /// What `egret bench compare` prints and exits with.
 #[derive(Clone, Debug)]
-pub struct Answer {
-    /// For standard output.
+pub struct CompareOutput {
+    /// Text for standard output.
     pub text: String,
     /// For standard error, after `error: `; `None` when the comparison could be made.
     pub error: Option<String>,
-    /// The exit code.
+    /// Exit code of the process.
     pub code: u8,
 }
 
@@ -132,9 +131,9 @@ pub fn run(
     json: bool,
     progress: &mut dyn FnMut(&str),
     interrupted: &Interruption,
-) -> Answer {
+) -> CompareOutput {
     match attempt(args, progress, interrupted) {
-        Ok(comparison) => Answer {
+        Ok(comparison) => CompareOutput {
             text: if json {
                 pretty(&comparison)
             } else {
@@ -154,7 +153,7 @@ pub fn run(
                 "reason": reason,
                 "differences": differences,
             });
-            Answer {
+            CompareOutput {
                 text: if json {
                     pretty(&refused)
                 } else {
@@ -182,8 +181,8 @@ fn attempt(
         .find(|name| !environment::is_known(name));
     if let Some(name) = unknown {
         anyhow::bail!(
-            "--allow-different {name}: not something that is looked at; known are {}, \
-             parameters.NAME and postgres_settings.NAME",
+            "--allow-different {name}: this is not compared; known are {}, parameters.NAME and \
+             postgres_settings.NAME",
             environment::NAMES.join(", ")
         );
     }
@@ -217,7 +216,7 @@ fn attempt(
         b.write(&keep.join("b.json"))?;
     }
     options.paired = true;
-    let shown = |command: &str| anyhow::Ok(pairs::Program::parse(command)?.shown());
+    let shown = |command: &str| anyhow::Ok(pairs::PairCommand::parse(command)?.shown());
     let labels = [shown(&args.run[0])?, shown(&args.run[1])?];
     compare(&a, &b, labels, &options)
 }
@@ -238,7 +237,7 @@ fn together(files: Vec<ResultFile>, figure: &Figure) -> Result<ResultFile> {
         value(one).total_cmp(&value(other))
     });
     let median = ranked.get((ranked.len().max(1) - 1) / 2);
-    let mut whole = (*median.context("no run was made")?).clone();
+    let mut whole = (*median.context("no run was completed")?).clone();
     whole.runs = files.iter().map(Run::of).collect();
     Ok(whole)
 }
@@ -311,7 +310,7 @@ fn rows(figures: &[Figure], a: &Runs<'_>, b: &Runs<'_>, options: &Options) -> Ve
                 let value = |metrics| {
                     figure
                         .in_metrics(metrics)
-                        .expect("chosen because it is there")
+                        .expect("the metric was chosen from this list")
                 };
                 runs.iter().map(|metrics| value(metrics)).collect()
             };
@@ -328,8 +327,8 @@ fn coarse(row: &Row, margin: f64) -> Option<String> {
     let is_coarse = row.unit == "ms" && share.is_finite() && share > margin / 2.0;
     is_coarse.then(|| {
         format!(
-            "{metric}.{statistic} is counted in whole microseconds, each of them {:.1}% of it: \
-             --metric {metric}.mean is finer",
+            "{metric}.{statistic} is measured in whole microseconds, one of which is {:.1}% of \
+             it: --metric {metric}.mean has a finer resolution",
             share * 100.0
         )
     })
@@ -360,7 +359,8 @@ fn more_failures(a: &ResultFile, b: &ResultFile) -> Option<String> {
     let share = |(failed, all): (u64, u64)| failed as f64 / all.max(1) as f64;
     (share(of_b) > share(of_a) + FAILED_SHARE_MAX).then(|| {
         format!(
-            "B failed {} of {} operations and A {} of {}: figures of the others decide nothing",
+            "B failed {} of {} operations and A {} of {}: the figures of the successful ones are \
+             not comparable",
             of_b.0, of_b.1, of_a.0, of_a.1
         )
     })

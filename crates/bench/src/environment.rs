@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::result::{Environment, Program};
 use crate::stage::Subject;
-use crate::window::Observed;
+use crate::window::WindowObservation;
 use anyhow::Result;
 
 use machine::Mount;
@@ -41,13 +41,11 @@ impl Machine {
             .as_deref()
             .and_then(|data_dir| Mount::of(data_dir).ok());
         let fsync = match &subject.data_dir {
-            None => Err(anyhow::anyhow!(
-                "the data is on no directory of this machine"
-            )),
+            None => Err(anyhow::anyhow!("the data directory is not on this machine")),
             Some(data_dir) => machine::fsync_latency(data_dir),
         };
         if let Err(error) = &fsync {
-            warnings.push(format!("the fsync latency is not known: {error:#}"));
+            warnings.push(format!("cannot measure the fsync latency: {error:#}"));
         }
         let generator = Program::running()?;
         let egret = subject.egret.clone().unwrap_or_else(|| generator.clone());
@@ -55,9 +53,8 @@ impl Machine {
             .iter()
             .any(|program| program.build_profile == "dev")
         {
-            warnings.push(
-                "this is a dev build: publish only what a release build has measured".to_owned(),
-            );
+            warnings
+                .push("this is a dev build: publish only results of a release build".to_owned());
         }
         let (file_system, mount_options) = mount.map_or_else(
             || ("unknown".to_owned(), String::new()),
@@ -96,7 +93,7 @@ impl Machine {
     /// With what was seen during one run, and the warnings that follow.
     pub(crate) fn during(
         &self,
-        observed: &Observed,
+        observed: &WindowObservation,
         generator_cores: u32,
     ) -> (Environment, Vec<String>) {
         let cores = |time: Duration| time.as_secs_f64() / observed.wall.as_secs_f64().max(1e-9);
@@ -109,13 +106,15 @@ impl Machine {
         let allowed = GENERATOR_SHARE_MAX * f64::from(generator_cores);
         if environment.generator_cpu > allowed {
             warnings.push(format!(
-                "the generator used {:.2} of the {generator_cores} cores given to it: it may be what limits, give it more threads or another machine",
+                "the generator used {:.2} of the {generator_cores} cores given to it: it may be \
+                 the bottleneck; give it more threads or another machine",
                 environment.generator_cpu
             ));
         }
         if environment.other_cpu > OTHER_SHARE_MAX * environment.cpus as f64 {
             warnings.push(format!(
-                "other processes used {:.2} cores meanwhile: measure on a quiet machine",
+                "other processes used {:.2} cores during the measurement: measure on a quiet \
+                 machine",
                 environment.other_cpu
             ));
         }
@@ -123,7 +122,6 @@ impl Machine {
     }
 }
 
-/// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

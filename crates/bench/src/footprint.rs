@@ -1,4 +1,4 @@
-//! What a server takes of its machine, seen from outside: memory and disk.
+//! Memory and disk space of a server, seen from outside.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,9 +22,10 @@ pub(crate) fn disk_bytes(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| {
         let metadata = entry.metadata().ok()?;
-        match metadata.is_dir() {
-            true => Some(disk_bytes(&entry.path())),
-            false => Some(metadata.blocks() * BLOCK_BYTES),
+        if metadata.is_dir() {
+            Some(disk_bytes(&entry.path()))
+        } else {
+            Some(metadata.blocks() * BLOCK_BYTES)
         }
     });
     sizes.sum()

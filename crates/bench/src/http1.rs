@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// Read at once.
 const READ_BYTES: usize = 64 << 10;
 
 /// A server that says nothing for this long has failed.
@@ -37,7 +36,12 @@ pub(crate) fn response(bytes: &[u8]) -> Result<Option<Response<'_>>> {
     let Some((first, mut used)) = line(bytes) else {
         return Ok(None);
     };
-    let status = number(first.get(9..12).context("the server answered no HTTP")?, 10)?;
+    let status = number(
+        first
+            .get(9..12)
+            .context("the server's response is not HTTP")?,
+        10,
+    )?;
     let (mut length, mut chunked) = (0, false);
     loop {
         let Some((header, more)) = line(&bytes[used..]) else {
@@ -103,7 +107,7 @@ fn number(text: &[u8], radix: u32) -> Result<u64> {
     let parsed = std::str::from_utf8(text)
         .ok()
         .and_then(|text| u64::from_str_radix(text, radix).ok());
-    parsed.with_context(|| format!("`{}` is no number", String::from_utf8_lossy(text)))
+    parsed.with_context(|| format!("`{}` is not a number", String::from_utf8_lossy(text)))
 }
 
 /// A connection on which one request follows the other.
@@ -117,7 +121,7 @@ impl Connection {
     /// Connects to a host and port.
     ///
     /// # Errors
-    /// When nobody answers there.
+    /// If the connection cannot be established.
     pub(crate) fn open(host: &str) -> Result<Self> {
         let stream = TcpStream::connect(host).with_context(|| format!("connect to {host}"))?;
         stream.set_nodelay(true)?;
@@ -149,7 +153,7 @@ impl Connection {
             let got = self
                 .stream
                 .read(&mut self.chunk)
-                .context("wait for an answer")?;
+                .context("wait for a response")?;
             if got == 0 {
                 bail!("the server closed the connection");
             }

@@ -1,10 +1,10 @@
-//! The load harness: every number that Egret publishes, and what users measure on their own systems.
+//! The load harness: every number that Egret publishes, and what users measure on their own
+//! systems.
 //!
 //! It reaches a system only through public doors (HTTP, gRPC, the PostgreSQL wire), like a user's
 //! program. A run ends as one [`result::ResultFile`]. To add a scenario, read [`scenario`].
 
 mod attach;
-pub mod cli;
 pub mod compare;
 pub mod environment;
 mod footprint;
@@ -17,7 +17,7 @@ pub mod process;
 pub mod progress;
 #[cfg(test)]
 mod published;
-pub mod quantity;
+pub(crate) mod quantity;
 pub mod record;
 mod refusal;
 pub mod report;
@@ -44,12 +44,12 @@ use anyhow::Result;
 
 pub use private::private_directory;
 pub use refusal::Refusal;
-pub use runner::run as run_scenario;
 pub use server::Door;
 
-use cli::BenchCommand;
+use egret_bench_cli::BenchCommand;
 use scenarios::branches::Branches;
 use scenarios::documents::Documents;
+use scenarios::log::LogAppends;
 use scenarios::queue::Queue;
 use scenarios::series::Series;
 use scenarios::sql::Sql;
@@ -57,12 +57,12 @@ use scenarios::views::Views;
 
 /// The git commit that this program was built from, with `+dirty` behind it for a changed tree;
 /// `unknown` outside a checkout.
-pub const COMMIT: &str = env!("EGRET_COMMIT");
+pub(crate) const COMMIT: &str = env!("BUILD_COMMIT");
 
 /// How it was built: `release`, `dev` or the name of another build profile.
-pub const BUILD_PROFILE: &str = env!("EGRET_BUILD_PROFILE");
+pub(crate) const BUILD_PROFILE: &str = env!("BUILD_PROFILE");
 
-/// What holds for every command.
+/// Options of every command.
 #[derive(Clone, Debug)]
 pub struct Global {
     /// Print JSON instead of text for people.
@@ -111,8 +111,11 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
             runner::run(scenario, &args.run, global).await?;
             Ok(ExitCode::SUCCESS)
         }
-        // It needs the log itself, which no public door shows: the program brings it along.
-        BenchCommand::Log(_) => Err(refusal::usage("this program has no log to measure")),
+        BenchCommand::Log(args) => {
+            let scenario = LogAppends::new(&args)?;
+            runner::run(scenario, &args.run, global).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         BenchCommand::Compare(args) => {
             // It waits for the commands that it runs.
             let json = global.json;
@@ -139,13 +142,14 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
 }
 
 fn compare_in_turn(
-    args: &compare::CompareArgs,
+    args: &egret_bench_cli::CompareArgs,
     json: bool,
     interrupted: &compare::Interruption,
 ) -> Result<ExitCode> {
-    let progress = match json {
-        true => progress::Progress::silent(),
-        false => progress::Progress::new(),
+    let progress = if json {
+        progress::Progress::silent()
+    } else {
+        progress::Progress::new()
     };
     let answer = compare::run(args, json, &mut |what| progress.say(what), interrupted);
     progress.finish();

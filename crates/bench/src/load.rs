@@ -1,38 +1,40 @@
 //! Steady load: workers on threads of their own, a warm-up, and the measured window.
 //!
 //! *Closed loop*: each worker begins its next operation when the last one ended; the rate is what
-//! the server makes of it, its capacity. *Open loop*: operations are due by a schedule that waits
-//! for nobody, and wait in a queue while all workers are busy.
+//! the server makes of it, its capacity. *Open loop*: operations are due by a fixed schedule,
+//! whether or not earlier ones have ended, and wait in a queue while all workers are busy.
 
 mod arrivals;
-mod crew;
+mod worker_pool;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use egret_bench_cli::{ArrivalSpacing, LoadArgs};
 use rand::rngs::Xoshiro256PlusPlus;
 
-use crate::cli;
 use crate::record::{LATENCY_MAX, Recording, scalar};
 use crate::result::{Better, Cycle, Warmup, Watched};
 use crate::scenario::Measurement;
 use crate::schedule::Spacing;
 use crate::stage::Stage;
-use crate::steady::{Beat, Detector, LATENCY_SLOPE_MAX, Pulse, RATE_SLOPE_MAX, WINDOW};
+use crate::steady::{Detector, LATENCY_SLOPE_MAX, RATE_SLOPE_MAX, RateCounter, RateSample, WINDOW};
 use arrivals::Dispatch;
-use crew::Crew;
+use worker_pool::WorkerPool;
 
 /// What does operations, one at a time, e.g. one connection.
 pub trait Worker: Send + 'static {
     /// Does one operation and returns its name, or the cause of its failure.
-    fn operate(&mut self, turn: &mut Turn)
-    -> impl Future<Output = Result<Arc<str>, String>> + Send;
+    fn operate(
+        &mut self,
+        turn: &mut Operation,
+    ) -> impl Future<Output = Result<Arc<str>, String>> + Send;
 }
 
 /// One operation to be done.
-pub struct Turn {
+pub struct Operation {
     /// Its number among all operations of the measurement, those of warm-ups and of every run: no
     /// other one has it.
     pub number: u64,
@@ -41,19 +43,19 @@ pub struct Turn {
     phases: Vec<(&'static str, Duration)>,
 }
 
-impl Turn {
+impl Operation {
     /// Notes how long a part of the operation took.
     pub fn phase(&mut self, name: &'static str, took: Duration) {
         self.phases.push((name, took));
     }
 }
 
-/// How much load.
+/// Amount and length of the load.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// How operations begin.
+    /// When operations begin: by their predecessor or by a schedule.
     pub pace: Pace,
-    /// How many workers.
+    /// Number of concurrent workers.
     pub clients: u32,
     /// Length of the window.
     pub duration: Duration,
@@ -63,16 +65,16 @@ pub struct Load {
     pub threads: u32,
 }
 
-/// How operations begin.
+/// How the begin of operations is decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// When the last one of the worker ended.
     Closed,
-    /// By a schedule.
+    /// At the times of a schedule.
     Open {
-        /// Operations per second.
+        /// Rate in operations per second.
         rate: f64,
-        /// How they are spaced.
+        /// How operations are spaced.
         spacing: Spacing,
     },
 }
@@ -87,13 +89,13 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 const LATE_SHARE_MAX: f64 = 0.01;
 
 impl Load {
-    /// As the command line has it.
-    pub fn new(args: &cli::LoadArgs) -> Self {
+    /// The load that the command line asks for.
+    pub fn new(args: &LoadArgs) -> Self {
         let pace = args.rate.map_or(Pace::Closed, |rate| Pace::Open {
             rate,
             spacing: match args.arrivals {
-                cli::Arrivals::Constant => Spacing::Constant,
-                cli::Arrivals::Poisson => Spacing::Poisson,
+                ArrivalSpacing::Constant => Spacing::Constant,
+                ArrivalSpacing::Poisson => Spacing::Poisson,
             },
         });
         let default = match pace {
@@ -110,14 +112,14 @@ impl Load {
     }
 
     /// The name of the rate that comes out.
-    pub fn rate_metric(&self) -> &'static str {
+    pub(crate) fn rate_metric(&self) -> &'static str {
         match self.pace {
             Pace::Closed => "capacity",
             Pace::Open { .. } => "throughput",
         }
     }
 
-    /// As results have it.
+    /// Parameters of the load, as in result files.
     pub fn parameters(&self) -> Vec<(&'static str, serde_json::Value)> {
         let mut all = vec![
             ("clients", self.clients.into()),
@@ -141,15 +143,15 @@ impl Load {
 ///
 /// # Errors
 /// When a worker cannot be made.
-pub async fn drive<W, M, F>(stage: &mut Stage, load: &Load, make: M) -> Result<Measurement>
+pub(crate) async fn drive<W, M, F>(stage: &mut Stage, load: &Load, make: M) -> Result<Measurement>
 where
     W: Worker,
     M: Fn(u32) -> F + Clone + Send + 'static,
     F: Future<Output = Result<W>>,
 {
     stage.progress.say("connecting");
-    let pulse = Arc::new(Pulse::default());
-    let mut crew = Crew::hire(load, make, pulse.clone()).await?;
+    let pulse = Arc::new(RateCounter::default());
+    let mut crew = WorkerPool::hire(load, make, pulse.clone()).await?;
     let warmup = warm_up(stage, load, &mut crew, &pulse).await?;
 
     stage.progress.say(format!(
@@ -183,27 +185,31 @@ where
 }
 
 /// Runs the load unmeasured until it is steady, or the cap ends it.
-async fn warm_up(stage: &mut Stage, load: &Load, crew: &mut Crew, pulse: &Pulse) -> Result<Warmup> {
+async fn warm_up(
+    stage: &mut Stage,
+    load: &Load,
+    crew: &mut WorkerPool,
+    pulse: &RateCounter,
+) -> Result<Warmup> {
     stage.progress.say("warming up");
     let begun = Instant::now();
     // Another seed than the window's: what the warm-up brings into caches is not what is measured.
     let dispatch = Dispatch::new(load, begun, load.warmup_max, !stage.seed, stage.operations);
     let work = crew.work(&dispatch, begun + load.warmup_max + LATENCY_MAX);
-    let (warmup, _) = settle((load.pace, load.warmup_max), pulse, work, || {
-        dispatch.stop()
-    })
-    .await?;
+    let (warmup, _) = settle(load.pace, load.warmup_max, pulse, work, || dispatch.stop()).await?;
     stage.operations = dispatch.begun();
     Ok(warmup)
 }
 
-/// Watches work until it is steady, or for so long at most, then has it stopped, and gives what it has come to.
+/// Watches work until it is steady, or for so long at most, then has it stopped, and gives what it
+/// has come to.
 ///
 /// # Errors
 /// When it fails.
 pub(crate) async fn settle<T>(
-    (pace, warmup_max): (Pace, Duration),
-    pulse: &Pulse,
+    pace: Pace,
+    warmup_max: Duration,
+    pulse: &RateCounter,
     work: impl Future<Output = Result<T>>,
     stop: impl Fn(),
 ) -> Result<(Warmup, T)> {
@@ -248,9 +254,14 @@ pub(crate) async fn settle<T>(
     Ok((warmup, done))
 }
 
-/// What must settle, of one window: the rate of a closed loop, in operations per second; the typical
-/// latency of an open one, in microseconds, where any ended.
-pub(crate) fn watched(pace: Pace, now: &Beat, before: &Beat, lasted: Duration) -> Option<f64> {
+/// What must settle, of one window: the rate of a closed loop, in operations per second; the
+/// typical latency of an open one, in microseconds, where any ended.
+pub(crate) fn watched(
+    pace: Pace,
+    now: &RateSample,
+    before: &RateSample,
+    lasted: Duration,
+) -> Option<f64> {
     match pace {
         Pace::Closed => Some(now.ended_since(before) as f64 / lasted.as_secs_f64()),
         Pace::Open { .. } => now.latency_since(before),
@@ -269,13 +280,15 @@ fn summarize(load: &Load, measurement: &mut Measurement) {
     let count = |value: u64| scalar("count", Better::Lower, value as f64, begun);
     let mut warnings = Vec::new();
     if let Pace::Open { .. } = load.pace {
-        // No verdict depends on it: latencies count from when an operation was due, so it is in them.
+        // No verdict depends on it: latencies count from when an operation was due, so it is in
+        // them.
         let late = scalar("count", Better::Neither, recording.late as f64, begun);
         metrics.push(("late", late));
         let share = recording.late as f64 / begun.max(1) as f64;
         if share > LATE_SHARE_MAX {
             warnings.push(format!(
-                "{:.1}% of the operations began late: the rate is more than {} clients, the server or this generator could do, and the latencies are of the queue before them",
+                "{:.1}% of the operations started late: the rate exceeds what {} clients, the \
+                 server or this generator can do, and the latencies are dominated by queueing",
                 share * 100.0,
                 load.clients
             ));
@@ -289,7 +302,7 @@ fn summarize(load: &Load, measurement: &mut Measurement) {
         scalar("ratio", Better::Higher, success, attempted),
     ));
     if succeeded == 0 {
-        warnings.push("no operation succeeded: there is no latency to speak of".to_owned());
+        warnings.push("no operation succeeded: there are no latencies".to_owned());
     }
     let names: Vec<(String, _)> = metrics
         .into_iter()

@@ -17,17 +17,17 @@ pub use wire::{Fault, Wire};
 
 /// How to connect: read once, used for every connection.
 #[derive(Clone)]
-pub struct Target {
+pub(crate) struct ConnectionTarget {
     config: Config,
     tls: Option<MakeRustlsConnect>,
 }
 
-impl Target {
+impl ConnectionTarget {
     /// Reads a connection string, of URL or keyword form.
     ///
     /// # Errors
     /// When it is none; the message does not repeat it, since it may hold a password.
-    pub fn parse(url: &str) -> Result<Self> {
+    pub(crate) fn parse(url: &str) -> Result<Self> {
         let mut config: Config = url.parse().map_err(|error: Error| {
             refusal::usage(format!(
                 "the connection string cannot be read: {}: write for example postgres://user@host:5432/database",
@@ -48,7 +48,7 @@ impl Target {
     }
 
     /// Whether the server is reached through a socket or the loopback address.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         is_local(&self.config)
     }
 
@@ -56,7 +56,7 @@ impl Target {
     ///
     /// # Errors
     /// The server's, or that it cannot be reached.
-    pub async fn wire(&self) -> Result<Wire, Fault> {
+    pub(crate) async fn wire(&self) -> Result<Wire, Fault> {
         Wire::connect(&self.config, self.tls.as_ref()).await
     }
 
@@ -64,13 +64,13 @@ impl Target {
     ///
     /// # Errors
     /// [`Refusal::Unreachable`](crate::Refusal), or the server's refusal.
-    pub async fn client(&self) -> Result<Client> {
+    pub(crate) async fn client(&self) -> Result<Client> {
         let session = self.session().await;
         Ok(session.map_err(|error| self.lost(&error.into()))?.detach())
     }
 
     /// Why there is no connection, with an exit code of its own for a server that does not answer.
-    pub fn lost(&self, fault: &Fault) -> anyhow::Error {
+    pub(crate) fn lost(&self, fault: &Fault) -> anyhow::Error {
         let (place, message) = (place(&self.config), &fault.message);
         match fault.code {
             Some(_) => anyhow!("the PostgreSQL at {place} refuses: {message}"),

@@ -1,4 +1,5 @@
-//! An Egret of the measurement's own: started in a temporary directory on free ports, ended with it.
+//! An Egret of the measurement's own: started in a temporary directory on free ports, ended with
+//! it.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -32,7 +33,7 @@ const POLL: Duration = Duration::from_millis(25);
 /// A running private Egret. Dropping it ends it, waits for its end and removes its files.
 pub struct Private {
     child: Child,
-    /// What started it.
+    /// The command that starts it.
     command: Command,
     server: Server,
     postgres_port: u16,
@@ -98,8 +99,8 @@ impl Private {
         Ok(())
     }
 
-    /// Ends it at once, as a crash would, and starts it again on the same files. Returns when that was
-    /// begun; it need not be ready yet.
+    /// Ends it at once, as a crash would, and starts it again on the same files. Returns when that
+    /// was begun; it need not be ready yet.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -107,7 +108,7 @@ impl Private {
         self.child.kill().context("kill the private egret")?;
         self.child.wait().context("wait for the private egret")?;
         let begun = Instant::now();
-        self.child = self.command.spawn().context("start egret once more")?;
+        self.child = self.command.spawn().context("start egret again")?;
         Ok(begun)
     }
 
@@ -116,7 +117,7 @@ impl Private {
         &self.server
     }
 
-    /// Its process.
+    /// Process id of the private Egret.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -148,11 +149,11 @@ impl Private {
     ///
     /// # Errors
     /// When it ends, or takes too long: with the end of its log.
-    pub async fn wait_until_ready(&mut self) -> Result<()> {
+    pub(crate) async fn wait_until_ready(&mut self) -> Result<()> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().context("wait for the server")? {
-                bail!("the private egret ended ({status}): {}", self.end_of_log());
+                bail!("the private egret exited ({status}): {}", self.end_of_log());
             }
             if self.server.check().await.is_ok() {
                 return Ok(());
@@ -174,7 +175,7 @@ impl Private {
         lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
-    /// Ends an embedded server that outlived a crash of Egret: nobody will adopt it.
+    /// Ends an embedded server that outlived a crash of Egret: no other Egret will adopt it.
     fn end_embedded(&self) {
         let path = self
             .directory
@@ -280,7 +281,7 @@ fn free_ports() -> Result<[u16; 3]> {
     let listeners = [bind()?, bind()?, bind()?];
     let mut ports = [0; 3];
     for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr().context("look at a port")?.port();
+        *port = listener.local_addr().context("probe a port")?.port();
     }
     Ok(ports)
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 /// A process is worth naming when it used this share of a core.
 const SHARE_MIN: f64 = 0.01;
 
-/// How many of them are named.
+/// Most processes that are named.
 const NAMED_MAX: usize = 5;
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`: a thread of the kernel itself.
@@ -20,7 +20,7 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     processes: BTreeMap<u32, Process>,
-    /// How long processors were not idle.
+    /// Time that processors were not idle.
     busy: Duration,
 }
 
@@ -31,13 +31,12 @@ struct Process {
     is_kernel: bool,
     /// Tells a process from a later one with the same pid.
     started: u64,
-    /// Processor time.
     run: Duration,
     /// Of children that have ended and were waited for.
     run_of_children: Duration,
 }
 
-/// What happened between two snapshots.
+/// Processor time used between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Processor time of this process and of what it started.
@@ -47,13 +46,13 @@ pub struct Usage {
     /// Of the kernel's threads: write-back, file systems, loop devices. Whose work they did is not
     /// known; on a quiet machine it is the system's.
     pub kernel: Duration,
-    /// Of all others.
+    /// Of all other processes.
     pub other: Duration,
     /// The largest others by name, with their time.
     pub named: BTreeMap<String, Duration>,
 }
 
-/// Processor time of one snapshot by whom it belongs to.
+/// Processor time of one snapshot, by owner.
 struct Shares {
     own: Duration,
     system: Duration,
@@ -141,8 +140,8 @@ impl Snapshot {
         }
     }
 
-    /// Ticks by whom they belong to. The system may have been started by this process, and is not its
-    /// own then.
+    /// Ticks by owner. The system may have been started by this process; its time is then not
+    /// counted as this process's own.
     fn shares(&self, own_pid: u32, roots: &[u32]) -> Shares {
         let system = self.tree(roots);
         let mut own = self.tree(&[own_pid]);
@@ -162,7 +161,7 @@ impl Snapshot {
         }
     }
 
-    /// The largest of those that belong to nobody here, by name.
+    /// The other processes with the most time, by name.
     fn named_since(
         &self,
         before: &Self,
@@ -204,17 +203,17 @@ impl Usage {
     }
 }
 
-/// The processor time of a process with one thread to the nanosecond, from `/proc/PID/schedstat` (the
-/// kernel's `Documentation/scheduler/sched-stats.rst`). In `stat` it is rounded down to ticks of 10 ms,
-/// which of hundreds of processes that do 2 ms of work each may leave nothing.
+/// The processor time of a process with one thread to the nanosecond, from `/proc/PID/schedstat`
+/// (the kernel's `Documentation/scheduler/sched-stats.rst`). In `stat` it is rounded down to ticks
+/// of 10 ms, which of hundreds of processes that do 2 ms of work each may leave nothing.
 fn precisely(process: &Path) -> Option<Duration> {
     let text = fs::read_to_string(process.join("schedstat")).ok()?;
     let nanoseconds = text.split_ascii_whitespace().next()?.parse().ok()?;
     Some(Duration::from_nanos(nanoseconds))
 }
 
-/// Reads `/proc/PID/stat`; see proc_pid_stat(5): the process and how many threads it has. The name is in
-/// parentheses and may hold any.
+/// Reads `/proc/PID/stat`; see proc_pid_stat(5): the process and how many threads it has. The name
+/// is in parentheses and may hold any.
 fn parse(stat: &str) -> Option<(Process, u64)> {
     let (head, tail) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
@@ -233,7 +232,8 @@ fn parse(stat: &str) -> Option<(Process, u64)> {
     Some((process, number(20)?))
 }
 
-/// User, nice and system time of the first line of `/proc/stat`. Interrupts are nobody's.
+/// User, nice and system time of the first line of `/proc/stat`. Interrupts are left out, as they
+/// belong to no process.
 fn busy(stat: &str) -> Duration {
     let fields = stat.lines().next().unwrap_or_default();
     let times: Vec<u64> = fields

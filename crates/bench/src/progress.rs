@@ -1,4 +1,4 @@
-//! A line on standard error for whoever waits, when that is a terminal.
+//! A progress line on standard error, if that is a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Progress {
         self.bar.set_message(what.into());
     }
 
-    /// Removes the line.
+    /// Removes the line from the terminal.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

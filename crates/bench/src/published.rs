@@ -1,8 +1,8 @@
 //! The docs against `results/`: a number that claims a result file must be what the file says.
 //!
-//! A claim is a comment right behind a number, which readers do not see:
-//! `4.2 ms<!-- result: branches-event-100.json create.p95 -->`. A factor claims two figures:
-//! `12×<!-- result: a.json create / b.json create -->`. How to write them is in `results/README.md`.
+//! A claim is a comment right behind a number, which readers do not see: `4.2 ms<!-- result:
+//! branches-event-100.json create.p95 -->`. A factor claims two figures: `12×<!-- result: a.json
+//! create / b.json create -->`. How to write them is in `results/README.md`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub type Published = BTreeMap<String, Result<ResultFile, String>>;
 
 /// A number as a page shows it.
 #[derive(Clone, Debug, PartialEq)]
-struct Shown {
+struct PublishedNumber {
     /// Number and unit as they stand there.
     text: String,
     value: f64,
@@ -36,13 +36,12 @@ struct Shown {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dimension {
-    /// In milliseconds.
+    /// A time in milliseconds.
     Time,
-    /// In bytes.
+    /// A size in bytes.
     Size,
-    /// Per second.
+    /// A rate per second.
     Rate,
-    /// Without a unit.
     Bare,
 }
 
@@ -109,12 +108,12 @@ fn judge(before: &str, claim: &str, published: &Published) -> Result<(), String>
             let ((above, dimension), (below, other)) =
                 (figure(above, published)?, figure(below, published)?);
             if dimension != other {
-                return Err(format!("{claim}: two different units have no ratio"));
+                return Err(format!("{claim}: a ratio needs two equal units"));
             }
             (above / below, Dimension::Bare)
         }
     };
-    let shown = Shown::at_end_of(before).ok_or("there is no number before the claim")?;
+    let shown = PublishedNumber::at_end_of(before).ok_or("there is no number before the claim")?;
     if shown.dimension != dimension {
         return Err(format!(
             "{claim} is in {dimension:?}, not in {:?}",
@@ -159,7 +158,7 @@ fn figure(claim: &str, published: &Published) -> Result<(f64, Dimension), String
     Ok((value, dimension))
 }
 
-impl Shown {
+impl PublishedNumber {
     /// The number and unit that `text` ends with; emphasis around them does not matter.
     fn at_end_of(text: &str) -> Option<Self> {
         let text = text.trim_end().trim_end_matches(['*', '_', '`']).trim_end();

@@ -1,11 +1,11 @@
-//! What is written down about operations while they run, and what it adds up to.
+//! Records operations while they run, and merges the records into results.
 //!
 //! Every thread has a [`Recorder`] of its own, so none waits for another while load runs; they are
-//! merged into one [`Recording`] at the end. Time is an argument: offsets from the begin of the window.
+//! merged into one [`Recording`] at the end. Time is an argument: offsets into the window.
 //!
-//! A latency counts from the *intended* start of its operation. When a server stalls, the operations
-//! that should have begun meanwhile have waited too, and say so ("coordinated omission" is the name
-//! of the mistake of counting from when they were at last sent).
+//! A latency counts from the *intended* start of its operation. When a server stalls, the
+//! operations that should have begun meanwhile have waited too, and say so ("coordinated omission"
+//! is the name of the mistake of counting from when they were at last sent).
 
 mod encoder;
 
@@ -22,7 +22,7 @@ use crate::memory::touched;
 use crate::result::{Better, Metric, Phase, Second, SecondOfOperation};
 
 /// The largest latency that is told from larger ones.
-pub const LATENCY_MAX: Duration = Duration::from_secs(60);
+pub(crate) const LATENCY_MAX: Duration = Duration::from_secs(60);
 
 /// A timeline of up to so many seconds has the histogram of each.
 const SECONDS_WHOLE: u64 = 600;
@@ -66,8 +66,8 @@ struct Latencies {
     largest: Duration,
 }
 
-/// The latencies of one operation in one second. Encoded, a histogram of a second is about a kilobyte
-/// instead of 140, which matters in an hour.
+/// The latencies of one operation in one second. Encoded, a histogram of a second is about a
+/// kilobyte instead of 140, which matters in an hour.
 #[derive(Clone, Debug, Default)]
 struct PastSecond {
     second: u64,
@@ -75,7 +75,7 @@ struct PastSecond {
     encoded: Box<[u8]>,
 }
 
-/// What all threads have done.
+/// Merged recordings of all threads.
 #[derive(Debug, Default)]
 pub struct Recording {
     operations: BTreeMap<String, Latencies>,
@@ -105,8 +105,8 @@ impl Recorder {
         self.success_of(place, intended, started, ended);
     }
 
-    /// Gets ready for operations before load begins: all memory that noting them takes is asked for and
-    /// touched now, rather than by all threads in the load's first moments.
+    /// Gets ready for operations before load begins: all memory that noting them takes is asked for
+    /// and touched now, rather than by all threads in the load's first moments.
     pub fn prepare(&mut self, operations: &[&str]) {
         for operation in operations {
             let place = self.operation(operation);
@@ -132,8 +132,8 @@ impl Recorder {
         })
     }
 
-    /// [`Recorder::success`] of an operation whose place is known: where even looking for a name counts.
-    pub fn success_of(
+    /// [`Recorder::success`] of an operation whose place is known, without a search by name.
+    pub(crate) fn success_of(
         &mut self,
         place: usize,
         intended: Duration,
@@ -258,22 +258,22 @@ impl Recording {
         merged
     }
 
-    /// How often an operation succeeded.
-    pub fn successes(&self, operation: &str) -> u64 {
+    /// Number of successes of an operation.
+    pub(crate) fn successes(&self, operation: &str) -> u64 {
         self.operations
             .get(operation)
             .map_or(0, |latencies| latencies.histogram.len())
     }
 
-    /// How many operations succeeded.
-    pub fn successes_of_all(&self) -> u64 {
+    /// Number of operations that succeeded.
+    pub(crate) fn successes_of_all(&self) -> u64 {
         self.operations
             .values()
             .map(|latencies| latencies.histogram.len())
             .sum()
     }
 
-    /// How many operations failed.
+    /// Number of operations that failed.
     pub fn failures(&self) -> u64 {
         self.errors.values().sum()
     }
@@ -287,15 +287,15 @@ impl Recording {
     }
 
     /// The latency metric of all operations as if they were one.
-    pub fn metric_of_all(&self) -> Option<Metric> {
+    pub(crate) fn metric_of_all(&self) -> Option<Metric> {
         let mut all = self.operations.values();
         let mut sum = all.next()?.clone();
         all.for_each(|latencies| sum.absorb(latencies));
         Some(sum.metric())
     }
 
-    /// One entry per second from the first to the last one, those without any operation too. Of more than [`SECONDS_WHOLE`] seconds there are no
-    /// histograms: they would be most of the file.
+    /// One entry per second from the first to the last one, those without any operation too. Of
+    /// more than [`SECONDS_WHOLE`] seconds there are no histograms: they would be most of the file.
     pub fn timeline(&self) -> Vec<Second> {
         let last = self
             .seconds
@@ -344,7 +344,7 @@ impl Recording {
     }
 
     /// Time in phases cannot exceed what the workers had; says so when it does.
-    pub fn check_phases(&self, workers: u64, wall: Duration) -> Option<String> {
+    pub(crate) fn check_phases(&self, workers: u64, wall: Duration) -> Option<String> {
         let spent: Duration = self
             .phases
             .iter()
@@ -357,7 +357,7 @@ impl Recording {
         let allowed = had + had / 1_000 + Duration::from_millis(1);
         (spent > allowed).then(|| {
             format!(
-                "the phases add up to {:.3} s, more than {workers} workers had in {:.3} s: do not trust the phases",
+                "the phases add up to {:.3} s, more than {workers} workers had in {:.3} s: they are unreliable",
                 spent.as_secs_f64(),
                 wall.as_secs_f64()
             )
@@ -474,7 +474,7 @@ fn micros(duration: Duration) -> u64 {
         .max(1)
 }
 
-/// As results have it.
+/// A duration in milliseconds, as in results.
 pub fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
 }

@@ -1,13 +1,13 @@
 //! `egret bench report`: result files as one page that opens from disk, and its plots as SVG.
 //!
-//! The plots are written by hand, not by a plotting library: their colours are CSS variables, so one
-//! drawing serves light and dark, and their texts stay text for whoever reads with other means.
+//! The plots are written by hand, not by a plotting library: their colours are CSS variables, so
+//! one drawing serves light and dark, and their texts stay text, for screen readers and search.
 
-pub mod args;
 mod conditions;
 mod distribution;
 mod forest;
 mod headline;
+mod input;
 mod page;
 mod phases;
 mod plot;
@@ -21,48 +21,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-pub use args::ReportArgs;
-use plot::{Entry, Plot};
+use egret_bench_cli::ReportArgs;
+use input::{Contrast, ReportInput, Section};
 
 use crate::compare::statistics::Resampling;
-use crate::compare::{Comparison, Options, compare};
+use crate::compare::{Options, compare};
 use crate::result::ResultFile;
 
 /// As many as there are colours that can be told apart.
 pub const FILES_MAX: usize = 6;
-
-/// A result file with what a report calls it.
-#[derive(Debug)]
-pub struct Loaded {
-    /// Its name without ending; told apart by a number where two are the same.
-    pub label: String,
-    /// Which one it is, from zero: its colour.
-    pub index: usize,
-    /// What it holds.
-    pub result: ResultFile,
-}
-
-/// One file against the first.
-#[derive(Debug)]
-pub struct Contrast {
-    /// The label of the file.
-    pub label: String,
-    /// Its colour.
-    pub index: usize,
-    /// The comparison, or why there is none.
-    pub outcome: Result<Comparison, String>,
-}
-
-/// Plots that belong together.
-#[derive(Debug)]
-pub struct Section {
-    /// The anchor of its heading.
-    pub id: &'static str,
-    /// Its heading.
-    pub title: &'static str,
-    /// What it shows.
-    pub plots: Vec<Plot>,
-}
 
 /// Writes the page, and the plots where they are wanted. Returns the files that were written.
 ///
@@ -118,7 +85,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Gives every file its name and its colour.
-fn load(results: Vec<(&PathBuf, ResultFile)>) -> Vec<Loaded> {
+fn load(results: Vec<(&PathBuf, ResultFile)>) -> Vec<ReportInput> {
     let mut labels = BTreeSet::new();
     results
         .into_iter()
@@ -130,7 +97,7 @@ fn load(results: Vec<(&PathBuf, ResultFile)>) -> Vec<Loaded> {
                 label = format!("{label} ({})", index + 1);
                 labels.insert(label.clone());
             }
-            Loaded {
+            ReportInput {
                 label,
                 index,
                 result,
@@ -139,7 +106,7 @@ fn load(results: Vec<(&PathBuf, ResultFile)>) -> Vec<Loaded> {
         .collect()
 }
 
-fn contrasts(files: &[Loaded], args: &ReportArgs) -> Vec<Contrast> {
+fn contrasts(files: &[ReportInput], args: &ReportArgs) -> Vec<Contrast> {
     let Some((first, others)) = files.split_first() else {
         return Vec::new();
     };
@@ -164,7 +131,7 @@ fn contrasts(files: &[Loaded], args: &ReportArgs) -> Vec<Contrast> {
         .collect()
 }
 
-fn sections(files: &[Loaded], contrasts: &[Contrast]) -> Result<Vec<Section>> {
+fn sections(files: &[ReportInput], contrasts: &[Contrast]) -> Result<Vec<Section>> {
     let forests = contrasts
         .iter()
         .filter_map(|contrast| {
@@ -187,27 +154,6 @@ fn sections(files: &[Loaded], contrasts: &[Contrast]) -> Result<Vec<Section>> {
         .into_iter()
         .map(|(id, title, plots)| Section { id, title, plots });
     Ok(made.collect())
-}
-
-/// The names of all metrics of all files.
-fn metric_names(files: &[Loaded]) -> BTreeSet<String> {
-    let metrics = files.iter().flat_map(|file| file.result.metrics.keys());
-    metrics.cloned().collect()
-}
-
-/// The class of a mark in a file's colour.
-fn class_of(mark: &str, file: &Loaded) -> String {
-    format!("{mark} s{}", file.index)
-}
-
-/// A legend of files.
-fn entries<'a>(files: impl Iterator<Item = &'a Loaded>, mark: &str) -> Vec<Entry> {
-    files
-        .map(|file| Entry {
-            class: class_of(mark, file),
-            text: file.label.clone(),
-        })
-        .collect()
 }
 
 #[cfg(test)]

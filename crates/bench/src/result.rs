@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The version of the format that this program writes and reads.
-pub const SCHEMA_VERSION: u32 = 1;
+pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// Everything that is known about a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResultFile {
-    /// [`SCHEMA_VERSION`].
+    /// Version of the schema: [`SCHEMA_VERSION`] when written.
     pub schema: u32,
     /// The scenario's name, e.g. `branches`.
     pub scenario: String,
@@ -60,11 +60,11 @@ pub struct ResultFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
-    /// Latencies, cost.
+    /// Lower is better, as of latencies and costs.
     Lower,
-    /// Rates.
+    /// Higher is better, as of rates.
     Higher,
-    /// Neither: a description.
+    /// Neither is better: the value only describes.
     Neither,
 }
 
@@ -81,22 +81,22 @@ pub struct Metric {
     /// Percentiles, each only with enough samples to mean something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<f64>,
-    /// The 90th percentile.
+    /// The 90th percentile, of a latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p90: Option<f64>,
-    /// The 95th percentile.
+    /// The 95th percentile, of a latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95: Option<f64>,
-    /// The 99th percentile.
+    /// The 99th percentile, of a latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
-    /// The 99.9th percentile.
+    /// The 99.9th percentile, of a latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p999: Option<f64>,
-    /// The largest.
+    /// The largest value, of a latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
-    /// How many measurements.
+    /// Number of measurements behind the value.
     pub samples: u64,
     /// The whole distribution: HdrHistogram V2, base64, values in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,9 +109,9 @@ pub struct Metric {
 pub struct Second {
     /// Seconds since the window began.
     pub second: u64,
-    /// By operation.
+    /// What each operation did, by name.
     pub operations: BTreeMap<String, SecondOfOperation>,
-    /// Failed operations.
+    /// Number of failed operations.
     pub errors: u64,
 }
 
@@ -119,7 +119,7 @@ pub struct Second {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecondOfOperation {
-    /// Completed.
+    /// Number of completed operations.
     pub count: u64,
     /// Median latency in milliseconds, with enough samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,7 +127,7 @@ pub struct SecondOfOperation {
     /// 95th percentile in milliseconds, with enough samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95: Option<f64>,
-    /// Largest in milliseconds.
+    /// Largest latency, in milliseconds.
     pub max: f64,
     /// The whole distribution, as a metric has it; not in [`Run::timeline`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,7 +173,7 @@ impl Warmup {
             return format!("the {watched} was steady");
         }
         if self.watched.is_some() && self.standard_error.is_none() {
-            return format!("the {watched} was not shown to be steady: that takes longer");
+            return format!("the {watched} was not shown to be steady: measure longer");
         }
         let uncertain = self.standard_error.map_or_else(String::new, |error| {
             format!(" (standard error {:.1}%)", error * 100.0)
@@ -198,7 +198,7 @@ pub struct Cycle {
     pub at_ms: f64,
     /// Latency in milliseconds by operation.
     pub latencies_ms: BTreeMap<String, f64>,
-    /// Why it failed.
+    /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -211,7 +211,7 @@ pub struct Phase {
     pub operation: String,
     /// How often it was measured.
     pub count: u64,
-    /// Sum in milliseconds.
+    /// Sum of the times, in milliseconds.
     pub total_ms: f64,
     /// Median in milliseconds, with enough samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -223,7 +223,7 @@ pub struct Phase {
 
 impl Phase {
     /// The mean in milliseconds.
-    pub fn mean_ms(&self) -> f64 {
+    pub(crate) fn mean_ms(&self) -> f64 {
         self.total_ms / self.count.max(1) as f64
     }
 }
@@ -232,7 +232,7 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// When it began.
+    /// When the run began.
     pub started_at: jiff::Timestamp,
     /// Its metrics, without histograms.
     pub metrics: BTreeMap<String, Metric>,
@@ -281,16 +281,16 @@ pub struct Environment {
     pub cpus: u64,
     /// Memory of the machine.
     pub memory_bytes: u64,
-    /// Kernel release.
+    /// Release of the kernel.
     pub kernel: String,
     /// Operating system, e.g. `Debian GNU/Linux 12`.
     pub os: String,
     /// Type of the file system that holds the data.
     pub file_system: String,
-    /// Its mount options.
+    /// Options of its mount.
     pub mount_options: String,
-    /// Median time of a 4 KiB write and fdatasync there, in milliseconds; measured on the spot. `None`
-    /// where it could not be, which a warning says.
+    /// Median time of a 4 KiB write and fdatasync there, in milliseconds; measured on the spot.
+    /// `None` where it could not be, which a warning says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fsync_ms: Option<f64>,
     /// `server_version`, where a PostgreSQL is part of it.
@@ -333,7 +333,7 @@ pub struct Environment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// Its version.
+    /// Version of the program.
     pub version: String,
     /// Git commit that it was built from; ends in `+dirty` for a changed tree; or `unknown`.
     pub commit: String,
@@ -352,11 +352,11 @@ impl ResultFile {
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         let value: Value = serde_json::from_slice(&text)
-            .with_context(|| format!("{} is not whole JSON", path.display()))?;
+            .with_context(|| format!("{} is not complete JSON", path.display()))?;
         let version = &value["schema"];
         ensure!(
             *version == SCHEMA_VERSION,
-            "{}: format {version} is not {SCHEMA_VERSION}, the one that this egret reads",
+            "{}: format {version} is not {SCHEMA_VERSION}, which this egret reads",
             path.display()
         );
         serde_json::from_value(value)

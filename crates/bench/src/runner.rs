@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use egret_bench_cli::RunArgs;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::attach::Attachments;
-use crate::cli::RunArgs;
 use crate::environment::{Machine, command_line, redact_setting};
 use crate::progress::Progress;
 use crate::result::{Metric, Program, ResultFile, Run, SCHEMA_VERSION};
@@ -25,17 +25,17 @@ const VOID_MAX: u32 = 2;
 const CLEAN_MAX: Duration = Duration::from_secs(30);
 
 /// One run, with where its profile is not yet written.
-struct Done {
+struct CompletedRun {
     /// As if it were the only one, without attachments.
     result: ResultFile,
     profile: Option<Result<String, String>>,
 }
 
-/// What outlives an interruption of the measurement.
+/// State that outlives an interruption of the measurement.
 #[derive(Default)]
-struct Kept {
+struct PartialRun {
     stage: Option<Stage>,
-    runs: Vec<Done>,
+    runs: Vec<CompletedRun>,
 }
 
 /// Measures, writes the result file, removes what was made, prints the table.
@@ -46,11 +46,12 @@ struct Kept {
 /// What failed; [`Refusal`](crate::Refusal) where that has an exit code of its own.
 pub async fn run<S: Scenario>(mut scenario: S, args: &RunArgs, global: &Global) -> Result<()> {
     check::<S>(args, global)?;
-    let progress = match global.json {
-        true => Progress::silent(),
-        false => Progress::new(),
+    let progress = if global.json {
+        Progress::silent()
+    } else {
+        Progress::new()
     };
-    let mut kept = Kept::default();
+    let mut kept = PartialRun::default();
     let measured = tokio::select! {
         measured = measure_all(&mut scenario, args, global, progress.clone(), &mut kept) => measured,
         name = interruption() => name.and_then(|name| bail!("interrupted by {name}: nothing was written")),
@@ -67,15 +68,16 @@ pub async fn run<S: Scenario>(mut scenario: S, args: &RunArgs, global: &Global) 
         // The measurement stands; what is left behind must be known.
         let _ = writeln!(
             std::io::stderr(),
-            "warning: the scenario left something behind: {error:#}"
+            "warning: cannot clean up after the scenario: {error:#}"
         );
     }
     drop(kept);
     progress.finish();
     let result = result?;
-    print(&match global.json {
-        true => serde_json::to_string_pretty(&result)? + "\n",
-        false => terminal::table(&result),
+    print(&if global.json {
+        serde_json::to_string_pretty(&result)? + "\n"
+    } else {
+        terminal::table(&result)
     })
 }
 
@@ -83,7 +85,7 @@ pub async fn run<S: Scenario>(mut scenario: S, args: &RunArgs, global: &Global) 
 fn check<S: Scenario>(args: &RunArgs, global: &Global) -> Result<()> {
     if args.explain && !S::EXPLAINS {
         return Err(refusal::usage(format!(
-            "--explain: the scenario `{}` keeps no plans: leave it away",
+            "--explain: the scenario `{}` records no plans: omit the option",
             S::NAME
         )));
     }
@@ -95,13 +97,12 @@ fn check<S: Scenario>(args: &RunArgs, global: &Global) -> Result<()> {
     args.out.as_deref().map_or(Ok(()), check_out)
 }
 
-/// Makes every run.
 async fn measure_all<S: Scenario>(
     scenario: &mut S,
     args: &RunArgs,
     global: &Global,
     progress: Progress,
-    kept: &mut Kept,
+    kept: &mut PartialRun,
 ) -> Result<()> {
     let stage = kept
         .stage
@@ -118,7 +119,8 @@ async fn measure_all<S: Scenario>(
             ));
             if voided.len() > VOID_MAX as usize {
                 bail!(
-                    "the wall clock jumped in {} runs: stop what sets it, then measure again",
+                    "the wall clock jumped in {} runs: stop the service that sets it, then \
+                     measure again",
                     voided.len()
                 );
             }
@@ -140,7 +142,7 @@ async fn measure_all<S: Scenario>(
 async fn conclude<S: Scenario>(
     scenario: &mut S,
     args: &RunArgs,
-    kept: &mut Kept,
+    kept: &mut PartialRun,
 ) -> Result<ResultFile> {
     let plans = match &mut kept.stage {
         Some(stage) if args.explain => Some(explain(scenario, stage).await),
@@ -154,7 +156,7 @@ async fn conclude<S: Scenario>(
             if let Err(error) = attachments.explain(&plans.plans) {
                 result
                     .warnings
-                    .push(format!("the plans are not kept: {error:#}"));
+                    .push(format!("cannot keep the plans: {error:#}"));
             }
             result.attachments.extend(attachments.kept());
         }
@@ -179,7 +181,7 @@ async fn explain<S: Scenario>(scenario: &mut S, stage: &mut Stage) -> Plans {
     })
 }
 
-/// Removes what the scenario made, until that takes too long or somebody has had enough.
+/// Removes what the scenario made. Fails if that takes longer than [`CLEAN_MAX`], or on a signal.
 async fn clean<S: Scenario>(scenario: &mut S, stage: &mut Stage) -> Result<()> {
     tokio::select! {
         cleaned = scenario.clean(stage) => cleaned,
@@ -240,7 +242,7 @@ fn describe<S: Scenario>(
     stage: &Stage,
     machine: &Machine,
     measurement: Measurement,
-) -> Done {
+) -> CompletedRun {
     let Measurement {
         observed,
         recording,
@@ -265,7 +267,7 @@ fn describe<S: Scenario>(
     }
     let mut metrics = recording.metrics();
     metrics.extend(added);
-    Done {
+    CompletedRun {
         profile: observed.profile,
         result: ResultFile {
             schema: SCHEMA_VERSION,
@@ -288,7 +290,7 @@ fn describe<S: Scenario>(
 }
 
 /// The median run with all runs in it; its profile is written.
-fn finish(mut runs: Vec<Done>, headline: &str, args: &RunArgs) -> Result<ResultFile> {
+fn finish(mut runs: Vec<CompletedRun>, headline: &str, args: &RunArgs) -> Result<ResultFile> {
     let all: Vec<Run> = runs.iter().map(|done| Run::of(&done.result)).collect();
     let median = median(&all, headline).context("there was no run")?;
     let chosen = runs.swap_remove(median);
@@ -312,15 +314,15 @@ fn finish(mut runs: Vec<Done>, headline: &str, args: &RunArgs) -> Result<ResultF
         if let Err(reason) = kept {
             result
                 .warnings
-                .push(format!("the profile is not whole: {reason}"));
+                .push(format!("the profile is incomplete: {reason}"));
         }
         result.attachments.extend(attachments.kept());
     }
     Ok(result)
 }
 
-/// The index of the run whose headline is the median; of an even number, the lower of the two in the
-/// middle, so that it is a run and not an average of runs.
+/// The index of the run whose headline is the median; of an even number, the lower of the two in
+/// the middle, so that it is a run and not an average of runs.
 fn median(runs: &[Run], headline: &str) -> Option<usize> {
     let value = |run: &Run| run.metrics.get(headline).map_or(0.0, figure);
     let mut order: Vec<usize> = (0..runs.len()).collect();
@@ -352,9 +354,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
 fn check_out(out: &Path) -> Result<()> {
     let refused = |reason: &dyn std::fmt::Display| {
         let out = out.display();
-        refusal::usage(format!(
-            "--out {out}: no file can be written there: {reason}"
-        ))
+        refusal::usage(format!("--out {out}: cannot write a file there: {reason}"))
     };
     if out.is_dir() {
         return Err(refused(&"it is a directory"));

@@ -1,4 +1,5 @@
-//! Other people's servers that a scenario starts beside Egret: each in a directory of its own, on a free port.
+//! Other people's servers that a scenario starts beside Egret: each in a directory of its own, on a
+//! free port.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -16,7 +17,7 @@ const START_MAX: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 
 /// A server that runs. Dropped, it is ended and its files are removed.
-pub(crate) struct Running {
+pub(crate) struct ServerProcess {
     name: &'static str,
     command: Command,
     child: Child,
@@ -24,9 +25,9 @@ pub(crate) struct Running {
     pub(crate) directory: TempDir,
 }
 
-impl Running {
-    /// Starts a program with the arguments that `arrange` gives it for a directory and a port, and waits
-    /// until it takes connections.
+impl ServerProcess {
+    /// Starts a program with the arguments that `arrange` gives it for a directory and a port, and
+    /// waits until it takes connections.
     ///
     /// # Errors
     /// When it does not start.
@@ -55,7 +56,7 @@ impl Running {
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if let Some(status) = running.child.try_wait()? {
-                bail!("{name} ended as soon as it was started ({status})");
+                bail!("{name} exited right after its start ({status})");
             }
             if begun.elapsed() > START_MAX {
                 bail!("{name} does not answer on its port");
@@ -65,13 +66,12 @@ impl Running {
         Ok(running)
     }
 
-    /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it at once, as a crash would, and starts it again on the same files. Returns when that was
-    /// begun; it need not be ready yet.
+    /// Ends it at once, as a crash would, and starts it again on the same files. Returns when that
+    /// was begun; it need not be ready yet.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -85,12 +85,12 @@ impl Running {
         self.child = self
             .command
             .spawn()
-            .with_context(|| format!("start {name} once more"))?;
+            .with_context(|| format!("start {name} again"))?;
         Ok(begun)
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // Fails only when it has ended.
         let _ = self.child.kill();
@@ -112,7 +112,7 @@ pub(crate) fn version(name: &str, program: &str, package: &str, flag: &str) -> R
     match found {
         Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
         Err(_) => Err(refusal::usage(format!(
-            "--peer {name}: there is no {program} on the path: apt-get install {package}"
+            "--peer {name}: {program} is not on the PATH: apt-get install {package}"
         ))),
     }
 }

@@ -49,7 +49,7 @@ pub fn environment() -> Environment {
 }
 
 /// A latency whose distribution is a scale of `median_ms`.
-pub fn latency(median_ms: f64, samples: u64) -> Metric {
+pub(crate) fn latency(median_ms: f64, samples: u64) -> Metric {
     let mut histogram =
         Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).expect("bounds that make sense");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
@@ -156,7 +156,7 @@ pub fn file() -> ResultFile {
 }
 
 /// The sample with one run per value, which is the median of `create` in milliseconds.
-pub fn file_with_runs(medians_ms: &[f64]) -> ResultFile {
+pub(crate) fn file_with_runs(medians_ms: &[f64]) -> ResultFile {
     let mut file = file();
     file.runs = medians_ms
         .iter()
@@ -179,7 +179,7 @@ pub fn file_with_runs(medians_ms: &[f64]) -> ResultFile {
 
 /// Runs on a machine that others use too: each is off by a few percent, and some by a third.
 #[derive(Clone, Copy, Debug)]
-pub struct Noise {
+pub(crate) struct Noise {
     /// Standard deviation of the logarithm of a run.
     pub deviation: f64,
     /// How many runs of a hundred are outliers.
@@ -190,7 +190,12 @@ pub struct Noise {
 
 impl Noise {
     /// Medians of `runs` runs around `median_ms`.
-    pub fn runs(&self, median_ms: f64, runs: usize, random: &mut Xoshiro256PlusPlus) -> Vec<f64> {
+    pub(crate) fn runs(
+        &self,
+        median_ms: f64,
+        runs: usize,
+        random: &mut Xoshiro256PlusPlus,
+    ) -> Vec<f64> {
         (0..runs)
             .map(|_| {
                 let outlier = random.random::<f64>() * 100.0 < self.outliers;
@@ -202,7 +207,7 @@ impl Noise {
 }
 
 /// A standard normal value (Box and Muller).
-pub fn normal(random: &mut Xoshiro256PlusPlus) -> f64 {
+pub(crate) fn normal(random: &mut Xoshiro256PlusPlus) -> f64 {
     let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
 }

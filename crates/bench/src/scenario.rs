@@ -1,12 +1,12 @@
 //! What a scenario is. A new one is a file below `scenarios/`, a variant of
-//! [`BenchCommand`](crate::cli::BenchCommand), and an arm in [`run`](crate::run()).
+//! [`BenchCommand`](egret_bench_cli::BenchCommand), and an arm in [`run`](crate::run()).
 //!
-//! The runner (`runner.rs`) does the rest: it starts and ends a private Egret, repeats the run, discards a
-//! run in which a clock jumped, describes the environment, keeps profiles and plans, writes the
-//! result file and prints the table.
+//! The runner (`runner.rs`) does the rest: it starts and ends a private Egret, repeats the run,
+//! discards a run in which a clock jumped, describes the environment, keeps profiles and plans,
+//! writes the result file and prints the table.
 //!
 //! ```text
-//! prepare ── measure ── measure ── … ── explain ── (result is written) ── clean     (clean also after a failure)
+//! prepare ── measure ── measure ── … ── explain ── write the result ── clean (always)
 //!               │
 //!               ├ cold operations, warm-up: as the scenario likes; `load::drive` does both
 //!               ├ let window = stage.open_window(expected)
@@ -14,9 +14,9 @@
 //!               └ Measurement::new(window.close().await?, Recording::merge(recorders))
 //! ```
 //!
-//! A scenario that runs steadily gives [`load::drive`](crate::load::drive) a worker and gets a whole
-//! [`Measurement`] back; see `scenarios/sql.rs`. One that is made of cycles or bursts opens the window
-//! itself, puts each cycle into [`Measurement::cycles`], and adds its figures to
+//! A scenario that runs steadily gives [`load::drive`](crate::load::drive) a worker and gets a
+//! whole [`Measurement`] back; see `scenarios/sql.rs`. One that is made of cycles or bursts opens
+//! the window itself, puts each cycle into [`Measurement::cycles`], and adds its figures to
 //! [`Measurement::metrics`] with [`scalar`](crate::record::scalar); latency metrics come out of the
 //! recording by operation name, phases likewise.
 
@@ -29,14 +29,15 @@ use serde_json::Value;
 use crate::record::Recording;
 use crate::result::{Cycle, Metric, Warmup};
 use crate::stage::Stage;
-use crate::window::Observed;
+use crate::window::WindowObservation;
 
 /// One kind of load and what it measures.
 pub trait Scenario: Send {
     /// As it is typed and as the result has it.
     const NAME: &'static str;
 
-    /// Its parameters after defaults, by option name: what must be equal for results to be compared.
+    /// Its parameters after defaults, by option name: what must be equal for results to be
+    /// compared.
     fn parameters(&self) -> BTreeMap<String, Value>;
 
     /// Settings (`section.key`, value) for a private Egret, besides directory and ports.
@@ -47,19 +48,19 @@ pub trait Scenario: Send {
     /// The metric by which runs are ranked, the median one being the result.
     fn headline(&self) -> &str;
 
-    /// Called once, before the first run: connects, makes data, and tells the stage what is measured
-    /// ([`Stage::subject`]).
+    /// Called once, before the first run: connects, makes data, and tells the stage what is
+    /// measured ([`Stage::subject`]).
     fn prepare(&mut self, stage: &mut Stage) -> impl Future<Output = Result<()>> + Send;
 
-    /// One run.
+    /// Does one run and returns what was measured.
     fn measure(&mut self, stage: &mut Stage) -> impl Future<Output = Result<Measurement>> + Send;
 
-    /// Whether [`Scenario::explain`] does something. Where it does not, `--explain` is refused before
-    /// anything is prepared.
+    /// Whether [`Scenario::explain`] does something. Where it does not, `--explain` is refused
+    /// before anything is prepared.
     const EXPLAINS: bool = false;
 
-    /// The plans of the scenario's statements, with `--explain`. What fails here costs plans, not the
-    /// measurement.
+    /// The plans of the scenario's statements, with `--explain`. What fails here costs plans, not
+    /// the measurement.
     fn explain(&mut self, _stage: &mut Stage) -> impl Future<Output = Result<Plans>> + Send {
         async { bail!("this scenario has no plans") }
     }
@@ -79,11 +80,11 @@ pub struct Plans {
     pub missing: Vec<String>,
 }
 
-/// What one run has found.
+/// Results of one run.
 #[derive(Debug)]
 pub struct Measurement {
-    /// What was seen around the load.
-    pub observed: Observed,
+    /// Time, processor time and profile of the window.
+    pub observed: WindowObservation,
     /// Operations, errors, phases, seconds.
     pub recording: Recording,
     /// Metrics besides the latencies of the recording; over them where they have the same name.
@@ -92,15 +93,15 @@ pub struct Measurement {
     pub warmup: Option<Warmup>,
     /// Cold first operations, and every cycle where there are cycles.
     pub cycles: Vec<Cycle>,
-    /// What a reader must know.
+    /// Warnings for the reader of the result.
     pub warnings: Vec<String>,
-    /// How many worked at once, for the check of the phases; 0 where nobody can say.
+    /// Number of concurrent workers, for the check of the phases; 0 if unknown.
     pub workers: u64,
 }
 
 impl Measurement {
     /// A measurement with nothing but a recording.
-    pub fn new(observed: Observed, recording: Recording) -> Self {
+    pub fn new(observed: WindowObservation, recording: Recording) -> Self {
         Self {
             observed,
             recording,

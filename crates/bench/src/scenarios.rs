@@ -2,6 +2,7 @@
 
 pub mod branches;
 pub mod documents;
+pub mod log;
 pub mod queue;
 pub mod series;
 pub mod sql;

@@ -22,14 +22,14 @@ pub enum Spacing {
 ///
 /// The same seed makes the same schedule on every machine.
 #[derive(Clone, Debug)]
-pub struct Arrivals {
+pub struct ArrivalSchedule {
     rate: f64,
     end_s: f64,
-    kind: Kind,
+    kind: ScheduleKind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum ScheduleKind {
     Constant {
         index: u64,
     },
@@ -44,35 +44,35 @@ enum Kind {
 ///
 /// # Panics
 /// When `rate` (operations per second) is not positive.
-pub fn arrivals(spacing: Spacing, rate: f64, window: Duration, seed: u64) -> Arrivals {
+pub fn arrivals(spacing: Spacing, rate: f64, window: Duration, seed: u64) -> ArrivalSchedule {
     assert!(rate > 0.0, "a rate is positive");
     let kind = match spacing {
-        Spacing::Constant => Kind::Constant { index: 0 },
-        Spacing::Poisson => Kind::Poisson {
+        Spacing::Constant => ScheduleKind::Constant { index: 0 },
+        Spacing::Poisson => ScheduleKind::Poisson {
             at_s: 0.0,
             gap: Exp::new(rate).expect("a positive rate is a valid one"),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
         },
     };
-    Arrivals {
+    ArrivalSchedule {
         rate,
         end_s: window.as_secs_f64(),
         kind,
     }
 }
 
-impl Iterator for Arrivals {
+impl Iterator for ArrivalSchedule {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
         let at_s = match &mut self.kind {
             // Multiplied, not summed: rounding errors must not add up over a million arrivals.
-            Kind::Constant { index } => {
+            ScheduleKind::Constant { index } => {
                 let at_s = *index as f64 / self.rate;
                 *index += 1;
                 at_s
             }
-            Kind::Poisson { at_s, gap, random } => {
+            ScheduleKind::Poisson { at_s, gap, random } => {
                 *at_s += gap.sample(random);
                 *at_s
             }

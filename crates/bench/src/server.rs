@@ -19,7 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Door {
     /// Its address, e.g. `http://127.0.0.1:7070`.
     pub url: String,
-    /// The token.
+    /// Token for its API.
     pub token: Option<String>,
     /// TLS with it; `None`: as reqwest has it.
     pub tls: Option<ClientConfig>,
@@ -53,15 +53,13 @@ impl Server {
         if let Some(tls) = &door.tls {
             builder = builder.tls_backend_preconfigured(tls.clone());
         }
-        // The lock file holds the pid of whoever runs on that directory.
+        // The lock file holds the pid of the Egret that runs on that directory.
         let pid = door.data_dir.as_ref().and_then(|data_dir| {
             let text = std::fs::read_to_string(data_dir.join("egret.lock")).ok()?;
             text.trim().parse().ok()
         });
         Ok(Self {
-            http: builder
-                .build()
-                .context("the HTTP client could not be set up")?,
+            http: builder.build().context("cannot set up the HTTP client")?,
             door: Arc::new(door),
             pid,
         })
@@ -72,7 +70,7 @@ impl Server {
         self.pid
     }
 
-    /// How it was found.
+    /// Address and credentials of the server.
     pub fn door(&self) -> &Door {
         &self.door
     }
@@ -93,7 +91,7 @@ impl Server {
     /// [`Refusal::Unreachable`](crate::Refusal), or what the server refused with.
     pub async fn get(&self, path: &str) -> Result<Value> {
         let text = self.send(self.request(Method::GET, path)).await?;
-        serde_json::from_str(&text).with_context(|| format!("{path}: the answer is no JSON"))
+        serde_json::from_str(&text).with_context(|| format!("{path}: the response is not JSON"))
     }
 
     /// GET of a text.
@@ -139,7 +137,7 @@ impl Server {
         let detail = problem["detail"].as_str().or(problem["title"].as_str());
         let code = problem["code"].as_str().unwrap_or("no code");
         bail!(
-            "the server answered {} ({code}): {}",
+            "the server responded {} ({code}): {}",
             status.as_u16(),
             detail.unwrap_or("no reason given")
         )
@@ -148,11 +146,13 @@ impl Server {
     /// The connection string of the superuser of its embedded server, without a database.
     ///
     /// # Errors
-    /// When its data directory is not on this machine, its password cannot be read, or it has no embedded server.
-    pub async fn superuser_url(&self) -> Result<String> {
+    /// When its data directory is not on this machine, its password cannot be read, or it has no
+    /// embedded server.
+    pub(crate) async fn superuser_url(&self) -> Result<String> {
         let Some(data_dir) = &self.door.data_dir else {
             bail!(
-                "only the superuser can prepare and check this: run it on Egret's machine, as Egret's user, with its data directory"
+                "preparing and checking this needs the superuser: run it on Egret's machine, as \
+                 Egret's user, with its data directory"
             );
         };
         let path = data_dir.join("superuser.password");
@@ -161,12 +161,12 @@ impl Server {
         let status = self.get("v1/status").await?;
         let port = status["postgres"]["port"]
             .as_u64()
-            .context("the status of Egret names no port of an embedded server")?;
+            .context("the status of Egret contains no port of an embedded server")?;
         let password = password.trim();
         Ok(format!("postgres://egret:{password}@127.0.0.1:{port}"))
     }
 
-    /// Fails when nobody answers at the address.
+    /// Fails if the server cannot be reached.
     ///
     /// # Errors
     /// [`Refusal::Unreachable`](crate::Refusal).
@@ -191,5 +191,5 @@ fn json_or_null(path: &str, text: &str) -> Result<Value> {
     if text.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_str(text).with_context(|| format!("{path}: the answer is no JSON"))
+    serde_json::from_str(text).with_context(|| format!("{path}: the response is not JSON"))
 }

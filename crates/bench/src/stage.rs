@@ -1,4 +1,4 @@
-//! What the runner gives a scenario to work with.
+//! The stage: all that the runner gives a scenario to work with.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Stage {
     pub private: Option<Private>,
     /// Where schedules and values come from; the same for every run.
     pub seed: u64,
-    /// What to show whoever waits.
+    /// Progress line on the terminal.
     pub progress: Progress,
     /// What is measured, filled in by [`Scenario::prepare`](crate::scenario::Scenario::prepare).
     pub subject: Subject,
@@ -37,18 +37,18 @@ pub struct Stage {
     pub(crate) settings: Vec<(String, String)>,
 }
 
-/// What is measured.
+/// The system that is measured.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
     /// Its first processes on this machine, so that its processor time is not taken for a
     /// stranger's. Of a [`Server`] on this machine known beforehand.
     pub processes: Vec<u32>,
-    /// Where its data is on this machine, for file system and fsync latency. Of a [`Server`] on this
-    /// machine known beforehand.
+    /// Where its data is on this machine, for file system and fsync latency. Of a [`Server`] on
+    /// this machine known beforehand.
     pub data_dir: Option<PathBuf>,
     /// The build of the Egret that is measured, where one is.
     pub egret: Option<Program>,
-    /// Its PostgreSQL.
+    /// Facts about its PostgreSQL.
     pub postgres: Option<PostgresFacts>,
     /// What identifies the data: a hash, or its generator and size.
     pub data_set: String,
@@ -61,7 +61,7 @@ impl Stage {
     /// When there is none.
     pub fn server(&self) -> Result<&Server> {
         self.server.as_ref().ok_or_else(|| {
-            refusal::usage("no egret server is named: give --private or --server URL")
+            refusal::usage("no egret server to measure: give --private or --server URL")
         })
     }
 
@@ -69,7 +69,10 @@ impl Stage {
     ///
     /// # Errors
     /// When it does not start.
-    pub async fn start_private(&mut self, mut settings: Vec<(String, String)>) -> Result<()> {
+    pub(crate) async fn start_private(
+        &mut self,
+        mut settings: Vec<(String, String)>,
+    ) -> Result<()> {
         self.progress.say("starting a private egret");
         self.private = None;
         // The last one holds.
@@ -89,10 +92,11 @@ impl Stage {
     ///
     /// # Errors
     /// When `/proc` cannot be read, or a profile is wanted and there is no Egret.
-    pub fn open_window(&self, expected: Option<Duration>) -> Result<Window> {
-        let profiler = match self.profile {
-            true => Some(Profiler::start(self.server()?.clone(), expected)),
-            false => None,
+    pub(crate) fn open_window(&self, expected: Option<Duration>) -> Result<Window> {
+        let profiler = if self.profile {
+            Some(Profiler::start(self.server()?.clone(), expected))
+        } else {
+            None
         };
         Window::open(self.subject.processes.clone(), profiler)
     }

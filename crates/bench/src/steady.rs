@@ -1,8 +1,8 @@
 //! Whether a load has settled: a straight line through the last windows of the warm-up.
 //!
-//! What is watched is what the server decides: in a closed loop the rate, in an open loop, whose rate
-//! is the schedule's, the latency. It has settled when the data show that it changes by little. That
-//! they do not show a change is not enough: noise would hide one.
+//! What is watched is what the server decides: in a closed loop the rate, in an open loop, whose
+//! rate is the schedule's, the latency. It has settled when the data show that it changes by
+//! little. That they do not show a change is not enough: noise would hide one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,29 +18,28 @@ const WINDOWS_MIN: usize = 6;
 const WINDOWS_MAX: usize = 60;
 
 /// A rate that certainly changes by less than this share per second is steady.
-pub const RATE_SLOPE_MAX: f64 = 0.02;
+pub(crate) const RATE_SLOPE_MAX: f64 = 0.02;
 
 /// The same of a latency, which scatters more.
-pub const LATENCY_SLOPE_MAX: f64 = 0.05;
+pub(crate) const LATENCY_SLOPE_MAX: f64 = 0.05;
 
 /// Certainly: with so many standard errors added to the slope.
 const STANDARD_ERRORS: f64 = 2.0;
 
 /// Watches a quantity, one value per [`WINDOW`].
 #[derive(Debug)]
-pub struct Detector {
+pub(crate) struct Detector {
     slope_max: f64,
-    /// Seconds and value.
     points: VecDeque<(f64, f64)>,
 }
 
 /// A line through values: its slope and the slope's standard error, both as share of the mean per
 /// second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Slope {
-    /// The slope.
+pub(crate) struct Slope {
+    /// The slope itself, as share of the mean per second.
     pub relative: f64,
-    /// How uncertain it is.
+    /// Standard error of the slope.
     pub standard_error: f64,
 }
 
@@ -53,7 +52,7 @@ impl Slope {
 
 impl Detector {
     /// What changes by less than `slope_max`, a share per second, will be steady.
-    pub fn new(slope_max: f64) -> Self {
+    pub(crate) fn new(slope_max: f64) -> Self {
         Self {
             slope_max,
             points: VecDeque::new(),
@@ -62,9 +61,9 @@ impl Detector {
 
     /// Takes the value of the window that ended at `at` and says whether it is steady.
     ///
-    /// The line may begin at any earlier window: the more noise, the longer it must be, and what was
-    /// before the load settled does not count.
-    pub fn push(&mut self, at: Duration, value: f64) -> bool {
+    /// The line may begin at any earlier window: the more noise, the longer it must be, and what
+    /// was before the load settled does not count.
+    pub(crate) fn push(&mut self, at: Duration, value: f64) -> bool {
         if self.points.len() == WINDOWS_MAX {
             self.points.pop_front();
         }
@@ -75,7 +74,7 @@ impl Detector {
 
     /// The line that leaves the smallest change possible, once there are enough windows and
     /// something happened in them.
-    pub fn slope(&self) -> Option<Slope> {
+    pub(crate) fn slope(&self) -> Option<Slope> {
         let longest = self.points.len();
         (WINDOWS_MIN..=longest)
             .filter_map(|length| line(self.points.range(longest - length..).copied()))
@@ -109,7 +108,7 @@ fn line(points: impl ExactSizeIterator<Item = (f64, f64)> + Clone) -> Option<Slo
 
 /// What the workers tell while they run: how many operations ended, and how long they took.
 #[derive(Debug, Default)]
-pub struct Pulse {
+pub(crate) struct RateCounter {
     ended: AtomicU64,
     /// Sum of the logarithms of the latencies, in units of [`LOG_UNIT`] microseconds.
     logarithms: AtomicU64,
@@ -118,16 +117,16 @@ pub struct Pulse {
 /// One part in ten thousand of a latency.
 const LOG_UNIT: f64 = 1e-4;
 
-/// What a [`Pulse`] has counted so far.
+/// A sample of the counts of a [`RateCounter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Beat {
+pub(crate) struct RateSample {
     ended: u64,
     logarithms: u64,
 }
 
-impl Pulse {
+impl RateCounter {
     /// An operation ended, this long after its intended start.
-    pub fn add(&self, latency: Duration) {
+    pub(crate) fn add(&self, latency: Duration) {
         let micros = (latency.as_secs_f64() * 1e6).max(1.0);
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.logarithms
@@ -135,23 +134,23 @@ impl Pulse {
     }
 
     /// Counts up to now. The two need not belong together to the last operation.
-    pub fn read(&self) -> Beat {
-        Beat {
+    pub(crate) fn read(&self) -> RateSample {
+        RateSample {
             ended: self.ended.load(Ordering::Relaxed),
             logarithms: self.logarithms.load(Ordering::Relaxed),
         }
     }
 }
 
-impl Beat {
-    /// How many operations ended since `before`.
-    pub fn ended_since(&self, before: &Self) -> u64 {
+impl RateSample {
+    /// Number of operations that ended since `before`.
+    pub(crate) fn ended_since(&self, before: &Self) -> u64 {
         self.ended - before.ended
     }
 
     /// The geometric mean of their latencies in microseconds, which a single slow one hardly moves;
     /// `None` when none ended.
-    pub fn latency_since(&self, before: &Self) -> Option<f64> {
+    pub(crate) fn latency_since(&self, before: &Self) -> Option<f64> {
         let ended = self.ended_since(before);
         let logarithms = self.logarithms.saturating_sub(before.logarithms) as f64 * LOG_UNIT;
         (ended > 0).then(|| (logarithms / ended as f64).exp())

@@ -172,7 +172,7 @@ fn of_runs(file: &ResultFile, name: &str) -> Vec<f64> {
 
 /// Values as a row of blocks, at most `width` of them. Heights begin at zero, so that noise looks
 /// small; of values that share a block the largest shows, so that no stall is lost.
-pub fn sparkline(values: &[f64], width: usize) -> String {
+pub(crate) fn sparkline(values: &[f64], width: usize) -> String {
     let largest = values.iter().copied().fold(0.0, f64::max);
     if values.len() < 2 || largest <= 0.0 || !largest.is_finite() {
         return String::new();
@@ -249,7 +249,7 @@ pub fn comparison(comparison: &Comparison) -> String {
     text
 }
 
-/// What would decide an open row.
+/// Hint at what would decide an open row.
 fn hint(row: &Row, comparison: &Comparison) -> String {
     let figure = printable(&row.figure);
     let (unit, how) = if comparison.paired {

@@ -24,18 +24,18 @@ pub struct Window {
 
 /// What was seen around the load of one window.
 #[derive(Clone, Debug)]
-pub struct Observed {
-    /// When it began.
+pub struct WindowObservation {
+    /// When the window began.
     pub started_at: jiff::Timestamp,
-    /// How long it was.
+    /// Length of the window.
     pub wall: Duration,
     /// How far the wall clock jumped against the monotonic one, in seconds, where that voids the
     /// window.
     pub clock_jump: Option<f64>,
-    /// Processor time.
+    /// Processor time in the window.
     pub usage: Usage,
     /// Stacks of the server's profile, one per line with its count, or why there are none; `None`
-    /// where nobody wants them.
+    /// if no profile was requested.
     pub profile: Option<Result<String, String>>,
 }
 
@@ -56,7 +56,7 @@ impl Window {
         self.origin
     }
 
-    /// How long it has been open.
+    /// Time since the window was opened.
     pub fn elapsed(&self) -> Duration {
         self.origin.elapsed()
     }
@@ -65,7 +65,7 @@ impl Window {
     ///
     /// # Errors
     /// When `/proc` cannot be read.
-    pub async fn close(self) -> Result<Observed> {
+    pub async fn close(self) -> Result<WindowObservation> {
         let wall = self.origin.elapsed();
         let clock_jump = jump(self.wall, SystemTime::now(), wall);
         let usage = Snapshot::take()?.since(&self.before, &self.roots);
@@ -76,7 +76,7 @@ impl Window {
             }
             None => None,
         };
-        Ok(Observed {
+        Ok(WindowObservation {
             started_at: jiff::Timestamp::try_from(self.wall)?,
             wall,
             clock_jump,

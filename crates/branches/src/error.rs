@@ -1,7 +1,7 @@
 //! What can go wrong with branches.
 
-use egret_base::settings::{Size, Span};
-use egret_base::{Coded, Kind, LimitExceeded};
+use egret_base::settings::{ByteSize, ConfigDuration};
+use egret_base::{CodedError, Kind, LimitExceeded};
 use egret_linux::directory::DepthExceeded;
 use egret_postgres::PostgresError;
 use egret_postgres::wire::WireError;
@@ -11,31 +11,31 @@ use egret_state::StateError;
 #[derive(Debug, thiserror::Error)]
 pub enum BranchesError {
     /// No branch has this name.
-    #[error("branch `{name}` does not exist: `egret branch list` shows those that do")]
+    #[error("branch `{name}` does not exist: `egret branch list` lists the existing ones")]
     NotFound {
-        /// The name.
+        /// Name that was asked for.
         name: String,
     },
     /// The branch has no such database.
     #[error("branch `{name}` has no database `{database}`: it has {existing}")]
     DatabaseNotFound {
-        /// The branch.
+        /// Name of the branch.
         name: String,
-        /// The database.
+        /// Name of the missing database.
         database: String,
         /// The first of those that it has.
         existing: String,
     },
     /// No template has this id, or there is none yet.
-    #[error("template {id} does not exist: `egret branch template list` shows those that do")]
+    #[error("template {id} does not exist: `egret branch template list` lists the existing ones")]
     TemplateNotFound {
-        /// The id.
+        /// Id that was asked for.
         id: String,
     },
     /// The name is in use by a branch that was asked for differently.
     #[error("branch `{name}` exists with {differs}: choose another name or destroy it first")]
     NameTaken {
-        /// The name.
+        /// Name that is in use.
         name: String,
         /// What differs, with its article: `another preset`, `other settings`.
         differs: &'static str,
@@ -51,7 +51,7 @@ pub enum BranchesError {
     /// The branch is protected.
     #[error("branch `{name}` is protected: set its `protected` to false first")]
     Protected {
-        /// The name.
+        /// Name of the branch.
         name: String,
     },
     /// Other branches were made from this one.
@@ -59,9 +59,9 @@ pub enum BranchesError {
         "branch `{name}` has children ({children}): destroy them first, or set `children` to destroy them with it"
     )]
     HasChildren {
-        /// The name.
+        /// Name of the branch.
         name: String,
-        /// Their names.
+        /// Names of the children, separated by commas.
         children: String,
     },
     /// It has descendants that the caller has no right to.
@@ -69,19 +69,21 @@ pub enum BranchesError {
         "branch `{name}` has {count} descendants that the scopes of this token do not cover: use a token that covers all of them"
     )]
     ChildrenBeyondScopes {
-        /// The name.
+        /// Name of the branch.
         name: String,
-        /// How many.
+        /// Number of descendants that the scopes do not cover.
         count: usize,
     },
     /// The template was taken of the branch itself or of one that descends from it.
     #[error(
-        "template {template} was taken of `{origin}`, which is `{name}` or descends from it: a branch cannot become its own descendant; create a new branch `from` template:{template} instead"
+        "template {template} was taken from `{origin}`, which is `{name}` or descends from it: a \
+         branch cannot become its own descendant; create a new branch `from` template:{template} \
+         instead"
     )]
     Cycle {
         /// The branch that was to be reset.
         name: String,
-        /// The template.
+        /// Id of the template.
         template: String,
         /// The branch that the template was taken of.
         origin: String,
@@ -89,19 +91,19 @@ pub enum BranchesError {
     /// The branch is not in a state for this.
     #[error("branch `{name}` is {state}: {hint}")]
     WrongState {
-        /// The name.
+        /// Name of the branch.
         name: String,
-        /// Its state.
+        /// Its state, as the API shows it.
         state: &'static str,
-        /// What to do.
+        /// What the caller can do.
         hint: String,
     },
     /// The lifetime of the branch is over.
     #[error("branch `{name}` expired at {at}")]
     Expired {
-        /// The name.
+        /// Name of the branch.
         name: String,
-        /// When.
+        /// When its lifetime ended.
         at: egret_base::Timestamp,
     },
     /// A named limit is reached.
@@ -110,49 +112,57 @@ pub enum BranchesError {
     /// A named limit on a size is reached.
     #[error("limit {name} is {max}, but {asked} is needed: ask for less or raise the setting")]
     SizeLimit {
-        /// The limit's name.
+        /// Name of the setting.
         name: &'static str,
         /// The largest size allowed.
-        max: Size,
-        /// What was asked for.
-        asked: Size,
+        max: ByteSize,
+        /// The size that was asked for.
+        asked: ByteSize,
     },
     /// A size of a pool is beyond its limit, which no wait changes.
     #[error(transparent)]
     PoolSize(LimitExceeded),
     /// As many templates exist as there may be.
     #[error(
-        "limit branches.templates_max is {max}: every branch made `from` branch:NAME or head holds a template; destroy such branches, make new ones `from` template:ID, or raise the setting"
+        "limit branches.templates_max is {max}: every branch created `from` branch:NAME or head \
+         holds a template; destroy such branches, create new ones `from` template:ID, or raise the \
+         setting"
     )]
     TemplatesFull {
-        /// The limit.
+        /// Value of setting `branches.templates_max`.
         max: u32,
     },
     /// The branches of a tenant hold as many templates as they may.
     #[error(
-        "limit branches.tenant_templates_max is {max}: every branch of the tenant that was made `from` branch:NAME or head holds a template; destroy such branches, make new ones `from` template:ID, or raise the setting"
+        "limit branches.tenant_templates_max is {max}: every branch of the tenant that was \
+         created `from` branch:NAME or head holds a template; destroy such branches, create new \
+         ones `from` template:ID, or raise the setting"
     )]
     TenantTemplatesFull {
-        /// The limit.
+        /// Value of setting `branches.tenant_templates_max`.
         max: u32,
     },
-    /// What a tenant has destroyed was not deleted in time, and it is not known whether there is room without it.
+    /// What a tenant has destroyed was not deleted in time, and it is not known whether there is
+    /// room without it.
     #[error(
-        "files of destroyed branches of the tenant are still being deleted after branches.tenant_purge_timeout ({timeout}), and with them the tenant takes all of branches.tenant_disk_max: try again in a moment"
+        "files of destroyed branches of the tenant are still being deleted after \
+         branches.tenant_purge_timeout ({timeout}), and they count towards \
+         branches.tenant_disk_max, which is used up: try again in a moment"
     )]
     DeletionLasts {
-        /// The limit.
-        timeout: Span,
+        /// Value of setting `branches.tenant_purge_timeout`.
+        timeout: ConfigDuration,
     },
     /// The volume has too little room.
     #[error(
-        "the volume has {free} free, but {needed} are needed (branches.free_min and, where every byte is copied, the size of the copy): destroy branches"
+        "the volume has {free} free, but {needed} is needed (branches.free_min and, where every \
+         byte is copied, the size of the copy): destroy branches"
     )]
     VolumeFull {
-        /// What is free.
-        free: Size,
-        /// What is needed.
-        needed: Size,
+        /// Free room of the volume.
+        free: ByteSize,
+        /// Room that must be free.
+        needed: ByteSize,
     },
     /// The volume cannot be made or used.
     #[error("volume: {reason}")]
@@ -163,21 +173,21 @@ pub enum BranchesError {
     /// Branches cannot be kept apart as the configuration asks for.
     #[error("branches cannot be isolated: {reason}")]
     Isolation {
-        /// What is missing.
+        /// What the machine lacks for it.
         reason: String,
     },
     /// The source cannot be branched.
     #[error("the source cannot be branched: {reason}")]
     Source {
-        /// Why.
+        /// Why it cannot be branched.
         reason: String,
     },
     /// An operation on files failed.
     #[error("{doing} {path}: {source}")]
     Io {
-        /// What was attempted.
+        /// What was attempted, with its verb: `remove`, `snapshot`.
         doing: &'static str,
-        /// Where.
+        /// Path that it was attempted on.
         path: String,
         /// The operating system's error.
         source: std::io::Error,
@@ -190,13 +200,16 @@ pub enum BranchesError {
     Query(#[from] WireError),
     /// The session was ended while it ran the statement, and the server runs on.
     #[error(
-        "the session was ended while it ran the statement: by the statement itself, as pg_terminate_backend(pg_backend_pid()) does, or by another session of the branch"
+        "the session was terminated while it ran the statement: by the statement itself, as \
+         pg_terminate_backend(pg_backend_pid()) does, or by another session of the branch"
     )]
     SessionEnded,
-    /// The process of the session ended without an answer, by what this statement or another session of the
-    /// branch did, and the server runs on.
+    /// The process of the session ended without an answer, by what this statement or another
+    /// session of the branch did, and the server runs on.
     #[error(
-        "a process of the branch's server crashed or was killed, so that it ended all sessions and recovers: by this statement, or by another session of the branch; `egret branch show` says so where memory was at its limit, and the same statement may do that again"
+        "a process of the branch's server crashed or was killed, by this statement or by another \
+         session of the branch; the server ended all sessions and is recovering. `egret branch \
+         show` says if it ran out of memory; repeating the statement may cause this again"
     )]
     SessionCrashed,
     /// The statement ran too long.
@@ -207,7 +220,8 @@ pub enum BranchesError {
     },
     /// A server that runs code of a branch did not do in time what Egret asked of it.
     #[error(
-        "the server of {subject} did not do within branches.server_timeout ({timeout_ms} ms) what Egret asked of it: look at the locks, views and settings that its user made in the branch"
+        "the server of {subject} did not answer Egret within branches.server_timeout \
+         ({timeout_ms} ms): check the locks, views and settings that users of the branch created"
     )]
     ServerTimeout {
         /// The branch or template.
@@ -217,33 +231,36 @@ pub enum BranchesError {
     },
     /// The source was not read in time for a proof of isolation.
     #[error(
-        "the source was not read within branches.verify_timeout ({timeout_ms} ms), so that branch `{name}` is not verified: look for locks on tables of the source, or raise it where the source is large"
+        "cannot verify branch `{name}`: reading the source took longer than \
+         branches.verify_timeout ({timeout_ms} ms); look for locks on tables of the source, or \
+         raise the setting if the source is large"
     )]
     VerifyTimeout {
-        /// The branch.
+        /// Name of the branch.
         name: String,
         /// The limit in milliseconds.
         timeout_ms: u64,
     },
     /// Such a server answered with more than Egret takes.
     #[error(
-        "the server of {subject} answered with more than branches.server_answer_max ({max}): look at the views that its user made in schema pg_catalog"
+        "the server of {subject} answered Egret with more than branches.server_answer_max \
+         ({max}): check the views that users of the branch created in schema pg_catalog"
     )]
     ServerAnswer {
         /// The branch or template.
         subject: String,
-        /// The limit.
-        max: Size,
+        /// Value of setting `branches.server_answer_max`.
+        max: ByteSize,
     },
-    /// The registry failed.
+    /// A read or write of the registry failed.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The engine is stopping.
-    #[error("egret is stopping: connect again when it has started")]
+    /// The engine has not started yet, or is stopping.
+    #[error("egret is starting or stopping: try again")]
     Stopping,
 }
 
-impl Coded for BranchesError {
+impl CodedError for BranchesError {
     fn code(&self) -> &'static str {
         match self {
             BranchesError::NotFound { .. } => "branch_not_found",
@@ -323,12 +340,13 @@ impl BranchesError {
     pub(crate) fn of_size(exceeded: LimitExceeded) -> Self {
         BranchesError::SizeLimit {
             name: exceeded.name,
-            max: Size(exceeded.max).rounded_down(),
-            asked: Size(exceeded.asked).rounded_up(),
+            max: ByteSize(exceeded.max).rounded_down(),
+            asked: ByteSize(exceeded.asked).rounded_up(),
         }
     }
 
-    /// Whether there is no room for what was to be done: on the volume, within a limit, or for a server.
+    /// Whether there is no room for what was to be done: on the volume, within a limit, or for a
+    /// server.
     pub(crate) fn is_without_room(&self) -> bool {
         let is_limited = matches!(
             self,
@@ -340,8 +358,8 @@ impl BranchesError {
         is_limited || self.is_disk_full() || self.is_servers_full()
     }
 
-    /// Whether the cause lies outside of the branch that something was to be done with: there is no room, the registry
-    /// cannot be written, or Egret stops.
+    /// Whether the cause lies outside of the branch that something was to be done with: there is no
+    /// room, the registry cannot be written, or Egret stops.
     pub(crate) fn is_external(&self) -> bool {
         self.is_without_room() || matches!(self, BranchesError::State(_) | BranchesError::Stopping)
     }
@@ -399,8 +417,8 @@ mod tests {
             of_file(ErrorKind::StorageFull),
             of_file(ErrorKind::QuotaExceeded),
             BranchesError::VolumeFull {
-                free: Size(0),
-                needed: Size::mib(64),
+                free: ByteSize(0),
+                needed: ByteSize::mib(64),
             },
             BranchesError::Postgres(PostgresError::NoProcessLeft { max: 10 }),
         ] {

@@ -10,9 +10,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::api::Stopwatch;
-use crate::core::pool::{Entry, Stage};
+use crate::core::pool::{PoolEntry, Stage};
 use crate::model::{Branch, BranchState, Preset};
+use crate::stopwatch::Stopwatch;
 use crate::store::volume::Space;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -91,7 +91,7 @@ impl Metrics {
         registry.register("destroys", "Branches destroyed", metrics.destroys.clone());
         registry.register(
             "postmaster_ends",
-            "Postmasters that ended by themselves",
+            "Postmasters that exited unexpectedly",
             metrics.ends.clone(),
         );
         registry.register(
@@ -101,7 +101,7 @@ impl Metrics {
         );
         registry.register(
             "delete_phase_seconds",
-            "Time of each phase of deleting what is behind a destroyed branch",
+            "Time of each phase of deleting the files of a destroyed branch",
             metrics.delete_phases.clone(),
         );
         registry.register(
@@ -119,7 +119,7 @@ impl Metrics {
         );
         registry.register(
             "volume_free_bytes",
-            "Free room on the volume",
+            "Free space on the volume",
             metrics.volume_free.clone(),
         );
         metrics
@@ -133,7 +133,7 @@ impl Metrics {
         );
         registry.register(
             "pool_misses",
-            "Creations that the pool would have served, had it not been empty",
+            "Creations that found the pool empty",
             self.misses.clone(),
         );
         registry.register(
@@ -148,7 +148,7 @@ impl Metrics {
         );
         registry.register(
             "pool_target",
-            "Branches that each pool should have",
+            "Target size of each pool",
             self.pool_targets.clone(),
         );
     }
@@ -183,7 +183,7 @@ impl Metrics {
     }
 
     /// Takes over how the pools stand.
-    pub(crate) fn observe_pools(&self, entries: &[Entry], targets: &BTreeMap<Preset, u32>) {
+    pub(crate) fn observe_pools(&self, entries: &[PoolEntry], targets: &BTreeMap<Preset, u32>) {
         for (preset, target) in targets {
             let preset = preset.as_str();
             let label = PresetLabel { preset };
@@ -191,7 +191,8 @@ impl Metrics {
                 .get_or_create(&label)
                 .set(i64::from(*target));
             for (stage, name) in Stage::ALL {
-                let at = |entry: &&Entry| entry.preset.as_str() == preset && entry.stage == stage;
+                let at =
+                    |entry: &&PoolEntry| entry.preset.as_str() == preset && entry.stage == stage;
                 let count = entries.iter().filter(at).count();
                 let label = PoolLabel {
                     preset,

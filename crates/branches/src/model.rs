@@ -9,14 +9,12 @@ use egret_base::Timestamp;
 use egret_postgres::wire::scram::Verifier;
 use serde::{Deserialize, Serialize};
 
-use crate::api::Stopwatch;
-
 egret_base::define_id!(
     /// Names a branch for good; a name may be used again after a branch is destroyed.
     BranchId
 );
 egret_base::define_id!(
-    /// Names a template.
+    /// Names a template, from which branches are cloned.
     TemplateId
 );
 
@@ -76,13 +74,13 @@ macro_rules! text_enum {
         }
 
         impl $name {
-            /// Every value.
+            /// Every value, in the order of declaration.
             pub const ALL: &'static [$name] = &[$(Self::$variant),*];
 
-            /// Every value's text.
+            /// Text of every value, in the same order.
             pub const TEXTS: &'static [&'static str] = &[$($text),*];
 
-            /// The value's text.
+            /// Text of the value, as it is stored and shown.
             pub const fn as_str(self) -> &'static str {
                 match self { $( Self::$variant => $text, )* }
             }
@@ -120,7 +118,7 @@ text_enum!(
         Resetting = "resetting",
         /// It cannot run; `failure` says why. A reset may help.
         Failed = "failed",
-        /// Made beforehand and waiting, in the pool, for somebody to ask for it; it has no name yet.
+        /// Made beforehand and waiting in the pool for a request; it has no name yet.
         Pooled = "pooled",
         /// A tombstone: its name is free again, its files wait for deletion.
         Destroying = "destroying",
@@ -156,7 +154,7 @@ text_enum!(
 /// One measured part of a longer operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// What was done.
+    /// What was done, in a word or two.
     pub name: String,
     /// How long it took, in milliseconds.
     pub ms: f64,
@@ -165,9 +163,11 @@ pub struct Phase {
 text_enum!(
     /// What kind of thing a copy loses.
     LossKind {
-        /// The content of unlogged tables and sequences, which PostgreSQL resets when it recovers a copy.
+        /// The content of unlogged tables and sequences, which PostgreSQL resets when it recovers a
+        /// copy.
         UnloggedRelations = "unlogged_relations",
-        /// Cumulative statistics such as `pg_stat_user_tables`: a server writes them when it is shut down.
+        /// Cumulative statistics such as `pg_stat_user_tables`: a server writes them when it is
+        /// shut down.
         Statistics = "statistics",
     }
 );
@@ -205,21 +205,6 @@ pub struct Receipt {
     pub source: SourceIdentity,
 }
 
-impl Receipt {
-    /// What has been measured until now of a creation from a template.
-    pub(crate) fn new(kind: &str, template: &Template, watch: &Stopwatch) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            template: template.id,
-            template_lsn: template.lsn.clone(),
-            template_taken_at: template.taken_at,
-            total_ms: watch.total_ms(),
-            phases: watch.phases().to_vec(),
-            source: template.source.clone(),
-        }
-    }
-}
-
 /// Which server a template was taken from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceIdentity {
@@ -232,17 +217,18 @@ pub struct SourceIdentity {
 /// A read-only, cleanly stopped copy that branches are cloned from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Template {
-    /// Its id.
+    /// Id of the template.
     pub id: TemplateId,
     /// What it is doing.
     pub state: TemplateState,
     /// The branch it was taken from; `None` when from the source's head.
     pub origin_branch: Option<BranchId>,
-    /// The tenant of that branch, who alone may use the template; everybody may use the source's.
+    /// The tenant of that branch, which alone may use the template; `None` for the source's, which
+    /// all tenants may use.
     pub tenant: Option<String>,
     /// That branch's name at the time.
     pub origin_branch_name: Option<BranchName>,
-    /// The server.
+    /// Identity of the server it was taken from.
     pub source: SourceIdentity,
     /// WAL position of the snapshot.
     pub lsn: String,
@@ -254,18 +240,19 @@ pub struct Template {
     pub preload_libraries: String,
     /// What building it took.
     pub phases: Vec<Phase>,
-    /// What it lost of its origin; `None` while that is not known, as of templates of earlier versions.
+    /// What it lost of its origin; `None` while that is not known, as of templates of earlier
+    /// versions.
     #[serde(default)]
     pub losses: Option<Vec<Loss>>,
-    /// Whether a superuser has worked on its origin: what that user left there, such as other superusers, cannot be
-    /// found for certain, so that all its copies are a superuser's too.
+    /// Whether a superuser has worked on its origin: what that user left there, such as other
+    /// superusers, cannot be found for certain, so that all its copies are a superuser's too.
     #[serde(default)]
     pub superuser: bool,
 }
 
 impl Template {
     /// Whether a tenant may make branches of it.
-    pub fn is_for(&self, tenant: &str) -> bool {
+    pub(crate) fn is_for(&self, tenant: &str) -> bool {
         self.tenant.as_deref().is_none_or(|owner| owner == tenant)
     }
 }
@@ -273,9 +260,9 @@ impl Template {
 /// A writable copy with a postmaster of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Branch {
-    /// Its id.
+    /// Id of the branch.
     pub id: BranchId,
-    /// Whom it belongs to.
+    /// Tenant that it belongs to.
     pub tenant: String,
     /// Its name, unique within the tenant among living branches.
     pub name: BranchName,
@@ -286,8 +273,8 @@ pub struct Branch {
     /// The branch that its template was taken from.
     pub parent_branch: Option<BranchName>,
     /// Where the request said it should come from.
-    pub from: From,
-    /// Settings by purpose.
+    pub from: BranchSource,
+    /// Settings chosen by purpose.
     pub preset: Preset,
     /// Whether it survives a crash of the machine.
     pub durable: bool,
@@ -297,7 +284,8 @@ pub struct Branch {
     /// Whether roles of the application enter it with the passwords that they have in the source.
     #[serde(default)]
     pub role_passwords: bool,
-    /// Whether it is suspended because its tenant took too much of the volume: it starts again when there is room.
+    /// Whether it is suspended because its tenant took too much of the volume: it starts again when
+    /// there is room.
     #[serde(default)]
     pub waits_for_room: bool,
     /// Why it is suspended, where its users did not ask for that.
@@ -315,7 +303,7 @@ pub struct Branch {
     pub ttl_ms: Option<u64>,
     /// When it is destroyed by itself.
     pub expires_at: Option<Timestamp>,
-    /// Why it failed.
+    /// Why it failed, if it has.
     pub failure: Option<String>,
     /// What its creation did.
     pub receipt: Option<Receipt>,
@@ -329,38 +317,38 @@ pub struct Branch {
 /// Where a branch is to come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
-pub enum From {
+pub enum BranchSource {
     /// The newest template of the source, built when there is none.
     #[default]
     NewestTemplate,
     /// A template made now.
     Head,
-    /// A given template.
+    /// The template with this id.
     Template(TemplateId),
     /// Another branch as it is now.
     Branch(BranchName),
 }
 
-impl fmt::Display for From {
+impl fmt::Display for BranchSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            From::NewestTemplate => f.write_str("template"),
-            From::Head => f.write_str("head"),
-            From::Template(id) => write!(f, "template:{id}"),
-            From::Branch(name) => write!(f, "branch:{name}"),
+            BranchSource::NewestTemplate => f.write_str("template"),
+            BranchSource::Head => f.write_str("head"),
+            BranchSource::Template(id) => write!(f, "template:{id}"),
+            BranchSource::Branch(name) => write!(f, "branch:{name}"),
         }
     }
 }
 
-impl FromStr for From {
+impl FromStr for BranchSource {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
-            None if text == "template" => Ok(From::NewestTemplate),
-            None if text == "head" => Ok(From::Head),
-            Some(("template", id)) => id.parse().map(From::Template),
-            Some(("branch", name)) => name.parse().map(From::Branch),
+            None if text == "template" => Ok(BranchSource::NewestTemplate),
+            None if text == "head" => Ok(BranchSource::Head),
+            Some(("template", id)) => id.parse().map(BranchSource::Template),
+            Some(("branch", name)) => name.parse().map(BranchSource::Branch),
             _ => Err(format!(
                 "`{text}` is not an origin: use template, head, template:ID or branch:NAME"
             )),
@@ -371,12 +359,12 @@ impl FromStr for From {
 /// What a user asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewBranch {
-    /// The name.
+    /// Name of the new branch.
     pub name: BranchName,
-    /// Whom it will belong to.
+    /// Tenant that it will belong to.
     pub tenant: String,
-    /// Where from.
-    pub from: From,
+    /// What it is copied from.
+    pub from: BranchSource,
     /// Lifetime in milliseconds; `None` for the default.
     pub ttl_ms: Option<u64>,
     /// Whether it survives a crash of the machine.
@@ -385,11 +373,11 @@ pub struct NewBranch {
     pub superuser: bool,
     /// Whether roles of the application enter it with the passwords that they have in the source.
     pub role_passwords: bool,
-    /// Settings by purpose.
+    /// Settings chosen by purpose.
     pub preset: Preset,
     /// Settings one by one.
     pub settings: BTreeMap<String, String>,
-    /// Marks.
+    /// Labels set by the user.
     pub labels: BTreeMap<String, String>,
     /// Whether it is protected from the start.
     pub protected: bool,
@@ -401,7 +389,7 @@ impl NewBranch {
         Self {
             name,
             tenant: DEFAULT_TENANT.to_owned(),
-            from: From::NewestTemplate,
+            from: BranchSource::NewestTemplate,
             ttl_ms: None,
             durable: false,
             superuser: false,
@@ -416,8 +404,8 @@ impl NewBranch {
 
 /// A change to a branch that needs no restart; `None` leaves a property as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Change {
-    /// Protect or not.
+pub struct BranchUpdate {
+    /// New value of `protected`, which refuses destruction.
     pub protected: Option<bool>,
     /// A new lifetime from now in milliseconds, or none.
     pub ttl_ms: Option<Option<u64>>,
@@ -428,7 +416,7 @@ pub struct Change {
 /// The password of a role as the source keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolePassword {
-    /// The role's name.
+    /// Name of the role.
     pub role: String,
     /// What checks the password.
     pub verifier: Arc<Verifier>,
@@ -439,9 +427,9 @@ pub struct RolePassword {
 /// How to connect to a branch through the proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The role.
+    /// Role to connect as.
     pub user: String,
-    /// Its password.
+    /// Password of the role.
     pub password: String,
 }
 

@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::sync::lock;
 use egret_postgres::control_groups::{ControlGroups, GroupLimits, GroupPolicy};
 use egret_postgres::isolation::{Isolation, IsolationLimits};
-use egret_postgres::owner::Owner;
+use egret_postgres::owner::RunAsUser;
 use egret_postgres::postmaster::StopMode;
 use futures_util::{StreamExt, stream};
 use tokio::task::JoinHandle;
 
-use crate::api::{Branches, Inner, Started, lock};
-use crate::core::plan::{BranchFacts, Command, View, Why, plan};
+use crate::core::plan::{BranchFacts, Command, SuspendReason, View, plan};
+use crate::engine::{Branches, EngineState, Inner};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState};
 use crate::store::egret_schema::DocumentRetention;
@@ -25,7 +26,7 @@ use crate::store::secret::Secret;
 use crate::store::source::blocking;
 use crate::store::volume::image;
 
-/// How often the plan is made when nobody asks for it.
+/// Interval between two plans without a request.
 const PLAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A command of the plan that is being carried out.
@@ -75,7 +76,7 @@ impl Inner {
         let (inner, user) = (self.clone(), owner.clone());
         let key = self.data_dir.join("branch.key");
         let is_key_new = !key.exists();
-        let started = Started {
+        let started = EngineState {
             isolation: blocking(move || inner.isolation(&user)).await?,
             registry: Registry::open(&self.data_dir.join("state.db"))?,
             binaries: self.source.binaries().ok_or_else(unknown)?,
@@ -91,8 +92,9 @@ impl Inner {
         let started = self.started()?;
         if is_key_new && started.registry.count_where(|_| true) > 0 {
             self.key_lost.fail(
-                "it was missing, and a new one was made: passwords of branches are others now",
-                "restore the file, or have clients read connection strings again",
+                "the key was missing, and a new one was made: the passwords of all branches have \
+                 changed",
+                "restore the file, or let clients fetch their connection strings again",
             );
         }
         let isolation = started.isolation.clone();
@@ -100,7 +102,7 @@ impl Inner {
         if left > 0 {
             tracing::info!(left, "control groups of an earlier Egret are removed");
         }
-        self.recall_leases()?;
+        self.find_unwritten_manifests()?;
         let (starter, planner, filler) = (self.clone(), self.clone(), self.clone());
         let guard = self.clone();
         let mut tasks = lock(&self.tasks);
@@ -109,7 +111,7 @@ impl Inner {
         }));
         tasks.push(tokio::spawn(async move { planner.keep_planning().await }));
         tasks.push(tokio::spawn(async move { filler.keep_pools().await }));
-        tasks.push(tokio::spawn(async move { guard.keep_room().await }));
+        tasks.push(tokio::spawn(async move { guard.suspend_for_room().await }));
         Ok(())
     }
 
@@ -123,7 +125,7 @@ impl Inner {
     }
 
     /// What keeps branches apart here; said at every start.
-    fn isolation(&self, owner: &Owner) -> Result<Arc<Isolation>, BranchesError> {
+    fn isolation(&self, owner: &RunAsUser) -> Result<Arc<Isolation>, BranchesError> {
         let wanted = self.config.isolation.as_str();
         if !["auto", "full"].contains(&wanted) {
             return Err(BranchesError::Isolation {
@@ -148,9 +150,9 @@ impl Inner {
             });
         }
         if isolation.bounds_files_and_signals() {
-            tracing::info!(isolation = description, "branches are kept apart");
+            tracing::info!(isolation = description, "branches are isolated");
         } else {
-            tracing::warn!(isolation = description, "branches are not fully kept apart");
+            tracing::warn!(isolation = description, "branches are not fully isolated");
         }
         Ok(Arc::new(isolation))
     }
@@ -181,10 +183,13 @@ impl Inner {
             });
         }
         if groups.is_complete() {
-            tracing::info!(limits = description, "branches are bounded");
+            tracing::info!(limits = description, "branches have resource limits");
         } else {
             // Common, as in containers, and so no warning at every start.
-            tracing::info!(limits = description, "branches are not fully bounded");
+            tracing::info!(
+                limits = description,
+                "not all resource limits of branches are in force"
+            );
         }
         Ok(groups)
     }
@@ -193,8 +198,8 @@ impl Inner {
         let config = &self.config;
         let machine = self.machine_memory.bytes();
         GroupLimits {
-            memory_max: config.memory_max.unwrap_or(Size(machine / 2)),
-            total_memory_max: config.total_memory_max.unwrap_or(Size(machine / 4 * 3)),
+            memory_max: config.memory_max.unwrap_or(ByteSize(machine / 2)),
+            total_memory_max: config.total_memory_max.unwrap_or(ByteSize(machine / 4 * 3)),
             cpu_percent_max: config.cpu_percent_max,
             total_cpu_weight: config.total_cpu_weight,
             processes_max: config.processes_max,
@@ -210,7 +215,7 @@ impl Inner {
         stream::iter(branches)
             .for_each_concurrent(self.start_concurrency(), async |id| {
                 if let Err(error) = self.bring_back(id).await {
-                    tracing::warn!(branch = %id, %error, "a branch did not come back");
+                    tracing::warn!(branch = %id, %error, "cannot start a branch again");
                 }
             })
             .await;
@@ -221,8 +226,10 @@ impl Inner {
         while !self.stopping.load(Ordering::Acquire) {
             let planning = &self.faults.planning;
             match self.plan_once(&mut work) {
-                Ok(()) => planning.recover("what is due is planned again"),
-                Err(error) => planning.fail(&error, "what is due could not be planned"),
+                Ok(()) => planning.recover("planning maintenance of branches works again"),
+                Err(error) => {
+                    planning.fail(&error, "cannot plan maintenance of branches; retrying")
+                }
             }
             tokio::select! {
                 () = self.due.notified() => {}
@@ -239,7 +246,7 @@ impl Inner {
             .await
             .is_err()
         {
-            tracing::warn!("something due is still being done");
+            tracing::warn!("maintenance of branches did not finish in time");
         }
     }
 
@@ -271,10 +278,13 @@ impl Inner {
             let task = tokio::spawn(async move {
                 let faults = &inner.faults.commands;
                 match inner.carry_out(&command).await {
-                    Ok(()) => faults.recover(&task_subject, "something due is done at last"),
+                    Ok(()) => faults.recover(
+                        &task_subject,
+                        "maintenance of a branch or template has succeeded after failures",
+                    ),
                     Err(_) if inner.stopping.load(Ordering::Acquire) => {}
                     Err(error) => {
-                        let message = "something due was not done and is tried again";
+                        let message = "maintenance of a branch or template failed; retrying";
                         faults.fail(&task_subject, &error, message);
                     }
                 }
@@ -284,7 +294,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Closes sessions that wait for nobody in branches that have been leased.
+    /// Closes warm sessions of leased branches that no client or query has used for `session_idle`.
     fn close_idle_sessions(&self, branches: &[Branch]) {
         let patience = self.config.session_idle.duration();
         for branch in branches {
@@ -314,7 +324,7 @@ impl Inner {
             Command::Suspend(id) => {
                 let idle = self.config.idle_suspend.unwrap_or_default();
                 let notice = format!("suspended: no session for {idle}");
-                self.suspend_due(*id, Why::Idle, notice).await?;
+                self.suspend_due(*id, SuspendReason::Idle, notice).await?;
             }
             Command::PurgeTemplate(id) => self.purge_template(*id).await?,
             Command::RefreshTemplate => {
@@ -325,7 +335,7 @@ impl Inner {
                 match self.build_from_head(&build, None).await {
                     Ok(_) => fault.recover("the template is refreshed again"),
                     Err(error) => {
-                        fault.fail(&error, "the template was not refreshed and is tried again");
+                        fault.fail(&error, "cannot refresh the template; retrying");
                     }
                 }
             }
@@ -345,7 +355,7 @@ impl Inner {
         let tasks = std::mem::take(&mut *lock(&self.tasks));
         for task in tasks {
             if let Err(error) = task.await {
-                tracing::error!(%error, "a task of the branches engine ended badly");
+                tracing::error!(%error, "a task of the branches engine panicked");
             }
         }
         self.write_manifests().await;
@@ -355,7 +365,7 @@ impl Inner {
         let patience = self.stop_patience();
         let builds = tokio::time::timeout(patience, self.builds.write()).await;
         if builds.is_err() {
-            tracing::warn!("a template is still built; it is removed at the next start");
+            tracing::warn!("a template is still being built; it is removed at the next start");
         }
         let recorded = || started.registry.branches();
         let left = Mutex::new(HashSet::new());
@@ -364,7 +374,7 @@ impl Inner {
                 match tokio::time::timeout(patience, self.put_to_sleep(branch)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => {
-                        tracing::warn!(branch = %branch.name, %error, "a branch was not stopped cleanly");
+                        tracing::warn!(branch = %branch.name, %error, "cannot stop a branch cleanly");
                     }
                     Err(_) => {
                         tracing::warn!(branch = %branch.name, "a branch was not stopped in time");
@@ -378,7 +388,7 @@ impl Inner {
         removed.await.expect("removing groups does not panic");
         let left = std::mem::take(&mut *lock(&left));
         if let Err(error) = self.flush_volume().await {
-            tracing::warn!(%error, "the volume was not flushed");
+            tracing::warn!(%error, "cannot flush the volume");
             return;
         }
         let ran_now = |branch: &Branch| branch.boot_id.as_ref() == Some(&started.boot_id);
@@ -398,7 +408,7 @@ impl Inner {
             }
             branch.postmaster = None;
             if let Err(error) = started.registry.update_branch(&branch) {
-                tracing::warn!(branch = %branch.name, %error, "a clean stop was not recorded");
+                tracing::warn!(branch = %branch.name, %error, "cannot record the clean stop of a branch");
             } else {
                 self.refresh_manifest(&branch);
             }
@@ -415,7 +425,7 @@ impl Inner {
     async fn put_to_sleep(&self, branch: &Branch) -> Result<(), BranchesError> {
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
-        // Whoever held the slot may have changed the row.
+        // The holder of the slot before may have changed the row.
         let started = self.started.get();
         let found = started.and_then(|started| started.registry.branch(branch.id));
         let mode = match found.map_or(branch.state, |found| found.state) {
@@ -475,7 +485,7 @@ impl Service for VolumeService {
             let (image, root) = (self.image.clone(), self.root.clone());
             let unmounted = blocking(move || image::unmount(&image, &root)).await;
             if let Err(error) = unmounted {
-                tracing::warn!(%error, "the volume stays mounted");
+                tracing::warn!(%error, "cannot unmount the volume");
             }
         })
     }

@@ -1,4 +1,5 @@
-//! How fast bodies of a kilobyte are read: by serde_json, by our own parser, and as documents of a collection with eight references.
+//! How fast bodies of a kilobyte are read: by serde_json, by our own parser, and as documents of a
+//! collection with eight references.
 //!
 //! `cargo run --release -p egret-documents --example read_speed`
 

@@ -1,7 +1,8 @@
-//! How many documents a second one engine writes and reads: `cargo run --release -p egret-documents --example write_speed -- CLIENTS SECONDS`.
+//! How many documents a second one engine writes and reads: `cargo run --release -p egret-documents
+//! --example write_speed -- CLIENTS SECONDS`.
 //!
-//! Each client makes a document of about 1 KB with 8 references, changes it, reads it and deletes it, again and again. The server is one of the
-//! tests', which does not wait for the disk.
+//! Each client makes a document of about 1 KB with 8 references, changes it, reads it and deletes
+//! it, again and again. The server is one of the tests', which does not wait for the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use egret_base::lifecycle::Service;
 use egret_base::{SystemClock, SystemEntropy};
 use egret_documents::DocumentsConfig;
 use egret_documents::api::{Caller, Documents, Options};
-use egret_documents::core::decide::Condition;
+use egret_documents::core::decision::Condition;
 use egret_documents::model::CollectionName;
 use egret_outgoing::Destinations;
 use egret_postgres::Databases;
@@ -83,12 +84,11 @@ async fn main() {
                     };
                     let made = documents.upsert(&caller, &items, body('a').as_bytes(), Condition::Always).await.expect("it is made");
                     counted[0].fetch_add(1, Ordering::Relaxed);
-                    let place = (&items, made.id);
-                    documents.replace(&caller, place, body('b').as_bytes(), Condition::Always).await.expect("it is changed");
+                    documents.replace(&caller, &items, made.id, body('b').as_bytes(), Condition::Always).await.expect("it is changed");
                     counted[1].fetch_add(1, Ordering::Relaxed);
-                    documents.get(&caller, place).await.expect("it is read");
+                    documents.get(&caller, &items, made.id).await.expect("it is read");
                     counted[2].fetch_add(1, Ordering::Relaxed);
-                    documents.delete(&caller, place, Condition::Always).await.expect("it is deleted");
+                    documents.delete(&caller, &items, made.id, Condition::Always).await.expect("it is deleted");
                     counted[3].fetch_add(1, Ordering::Relaxed);
                 }
             })

@@ -1,267 +1,270 @@
-//! What can go wrong with documents.
+//! Errors of the documents engine.
 
-use egret_base::{Coded, Kind};
+use egret_base::{CodedError, Kind};
 use egret_postgres::databases::DatabasesError;
 use egret_postgres::slots::SlotsTaken;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::{PostgresError, installation, retry, tokio_postgres};
 
 use self::phrases::{at_version, counted, listed, said, unresolved};
-use crate::core::collection::Told;
-use crate::core::decide::Etag;
-use crate::model::{CollectionName, DocumentId, Referrers, Violation};
+use crate::model::{
+    CollectionName, DocumentId, Etag, FeedPosition, Referrers, UnresolvedReference, Violation,
+};
 
-/// An error of the documents engine.
+/// An error of the documents engine, with its context.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DocumentsError {
-    /// What is declared of collections is not what it should be.
+    /// A definition of a collection is not valid.
     #[error("the definition is not valid: {}", listed(.violations))]
     DefinitionInvalid {
-        /// All that is wrong with it, at most 100; pointers are into what was sent.
+        /// Its violations, at most 100; pointers are into the request.
         violations: Vec<Violation>,
     },
-    /// A webhook has an address to which changes are not posted.
+    /// A webhook's URL is not an address to which changes may be posted.
     #[error("webhook: {reason}")]
     WebhookInvalid {
-        /// What is wrong with it.
+        /// Why it is rejected.
         reason: String,
     },
-    /// A document, or a change of one, is not what its collection allows.
+    /// A document or a patch is not valid under its collection's definition.
     #[error("the document is not valid: {}", listed(.violations))]
     ValidationFailed {
-        /// All that is wrong with it, at most 100.
+        /// Its violations, at most 100.
         violations: Vec<Violation>,
     },
-    /// What was sent is larger than it may be.
+    /// The request body exceeds a size limit.
     #[error(
-        "the body takes {bytes} bytes, numbers written out, and may take {bytes_max}, `{limit}`"
+        "the body has {bytes} bytes with its numbers written out, more than the maximum of \
+         {bytes_max} (`{limit}`)"
     )]
     PayloadTooLarge {
-        /// How large it is, in bytes.
+        /// Size of the body in bytes.
         bytes: usize,
-        /// How large it may be.
+        /// Maximum size in bytes.
         bytes_max: usize,
-        /// The name of that limit.
+        /// Name of the limit.
         limit: &'static str,
     },
-    /// A document refers to others that are not there.
-    #[error("{}: make it first, or leave the reference out", unresolved(.references))]
+    /// A document refers to others that do not exist.
+    #[error("{}: create it first, or omit the reference", unresolved(.references))]
     UnresolvedReference {
-        /// All of them.
-        references: Vec<Told>,
+        /// All references without a target.
+        references: Vec<UnresolvedReference>,
     },
-    /// Others refer to a document that was to go.
+    /// The document to be deleted is still referenced.
     #[error(
         "{} to it: change or delete them first", counted(.referrers)
     )]
     StillReferenced {
-        /// Who does.
+        /// Documents that refer to it.
         referrers: Referrers,
     },
     /// Another document has this identity.
     #[error("another document has this identity in collection `{collection}`")]
     IdentityConflict {
-        /// In which collection.
+        /// Collection in which the identity is taken.
         collection: CollectionName,
     },
-    /// The identity of a document may not change.
+    /// The identity of a document must not change.
     #[error(
-        "the identity of a document of `{collection}` does not change: delete it, and make another"
+        "the identity of a document of `{collection}` cannot change: delete it, and create another"
     )]
     IdentityImmutable {
-        /// The collection.
+        /// Collection whose identities are immutable.
         collection: CollectionName,
     },
-    /// Writes that are done all or none are about one document.
-    #[error(
-        "operation {before} is about the same document or identity: each may be in one operation only"
-    )]
+    /// Two operations of a batch concern the same document or identity.
+    #[error("operation {before} concerns the same document or identity: each may occur only once")]
     Twice {
-        /// The place of the earlier one.
+        /// Index of the earlier operation.
         before: usize,
     },
-    /// A query is not what it may be.
+    /// A query is malformed, or uses an undeclared path.
     #[error("{reason}")]
     QueryInvalid {
-        /// Why.
+        /// What is wrong with it.
         reason: String,
     },
-    /// A query takes too long.
-    #[error("the query takes longer than it may, {timeout}, `documents.query_timeout`")]
+    /// A query ran into its timeout.
+    #[error("the query took longer than {timeout} (`documents.query_timeout`)")]
     QueryTimeout {
-        /// How long it may take.
-        timeout: egret_base::settings::Span,
+        /// The timeout that was exceeded.
+        timeout: egret_base::settings::ConfigDuration,
     },
-    /// More was to be embedded than may be.
+    /// The documents to embed exceed their size limit.
     #[error(
-        "what is to be embedded takes more than {bytes_max}, `documents.page_bytes_max`: ask for fewer documents, or fewer references, at a time"
+        "the embedded documents exceed {bytes_max} (`documents.page_bytes_max`): request fewer \
+         documents, or fewer references, at a time"
     )]
     EmbeddedTooLarge {
-        /// How much it may take.
-        bytes_max: egret_base::settings::Size,
+        /// Maximum size of embedded documents.
+        bytes_max: egret_base::settings::ByteSize,
     },
     /// A batch has too many operations.
     #[error(
-        "a batch may have {batch_max} operations, `documents.batch_max`, and this one has {operations}"
+        "the batch has {operations} operations, more than the maximum of {batch_max} \
+         (`documents.batch_max`)"
     )]
     BatchTooLarge {
-        /// How many it has.
+        /// Number of operations in the batch.
         operations: usize,
-        /// How many it may have.
+        /// Maximum number of operations.
         batch_max: u32,
     },
-    /// Whoever asks may not.
+    /// The caller lacks a right.
     #[error("{what}")]
     AccessDenied {
-        /// What he lacks.
+        /// Description of the missing right.
         what: String,
     },
-    /// A key stands for another request.
-    #[error("this Idempotency-Key came with another request before: a key is of one request")]
+    /// The idempotency key was used for another request.
+    #[error("this Idempotency-Key was used for another request: use a new key for each request")]
     KeyReused,
-    /// What is asked for is forgotten already.
+    /// The changes asked for are no longer kept.
     #[error(
-        "changes up to position {forgotten} are forgotten, `documents.feed_kept`: begin after that, or anew"
+        "changes up to position {forgotten} are no longer kept (`documents.feed_kept`): continue \
+         after that position, or read all documents again"
     )]
     ChangesGone {
-        /// The last position that is.
-        forgotten: i64,
+        /// Last position whose changes were deleted.
+        forgotten: FeedPosition,
     },
-    /// What is asked for is after a position that was not reached.
+    /// The position asked for is beyond the end of the feed.
     #[error(
-        "the last change has position {last}: the database is at an earlier state than the one that went further, read documents anew and go on after that"
+        "the last change has position {last}, before the requested one: the database was \
+         restored to an earlier state; read all documents again and continue after that position"
     )]
     ChangesAhead {
-        /// The last position that there is.
-        last: i64,
+        /// Last position of the feed.
+        last: FeedPosition,
     },
-    /// Too much is imported at once.
+    /// An import has too many lines.
     #[error(
-        "an import takes {} lines a request, `import_lines_max`, and this one has {lines}",
-        crate::api::IMPORT_LINES_MAX
+        "the import has {lines} lines, more than the maximum of {} (`import_lines_max`)",
+        crate::model::IMPORT_LINES_MAX
     )]
     ImportTooLarge {
-        /// How many lines it has.
+        /// Number of lines in the request.
         lines: usize,
     },
-    /// Too many documents follow from the change of an identity.
+    /// An identity change would rewrite too many documents.
     #[error(
-        "more than {cascade_max} documents would have to change with this identity, `documents.cascade_max`"
+        "changing this identity affects more than {cascade_max} documents (`documents.cascade_max`)"
     )]
     CascadeTooLarge {
-        /// How many may.
+        /// Maximum number of documents rewritten.
         cascade_max: u32,
     },
-    /// The condition of the request does not hold.
+    /// The precondition of the request does not hold.
     #[error("{}", at_version(.at))]
     VersionMismatch {
-        /// At which version the document is, if there is one.
+        /// Current version of the document, if it exists.
         at: Option<Etag>,
     },
     /// There is no such document.
     #[error("collection `{collection}` has no such document")]
     NotFound {
-        /// The collection.
+        /// Collection in which it was looked up.
         collection: CollectionName,
-        /// The document, where it was named by its id.
+        /// Id of the document, if it was named by its id.
         id: Option<DocumentId>,
     },
     /// There is no such collection.
     #[error("collection `{collection}` is not declared")]
     NoCollection {
-        /// The name.
+        /// Name of the collection.
         collection: CollectionName,
     },
-    /// A database has no documents.
-    #[error("database `{database}` has no collections: declare one by `egret collection apply`")]
+    /// The database has no collections.
+    #[error("database `{database}` has no collections: declare one with `egret collection apply`")]
     NoDocuments {
-        /// The database.
+        /// Name of the database.
         database: String,
     },
-    /// What the database had of the engine is not there any more.
+    /// The engine's tables were removed from the database.
     #[error(
-        "the collections of this database were removed: declare one by `egret collection apply`"
+        "the collections of this database were removed: declare one with `egret collection apply`"
     )]
     Removed {
-        /// What is missing, as the server says it.
+        /// The missing table, as the server reports it.
         missing: String,
     },
-    /// A document is there that was to be restored.
-    #[error("the document is there, and was not deleted: say which version is to be restored")]
+    /// The document to restore was not deleted.
+    #[error("the document exists and was not deleted: give the version to restore")]
     NotDeleted,
-    /// There are documents that would go.
-    #[error(
-        "database `{database}` has {documents} documents, which would go: say that this is meant"
-    )]
+    /// Documents would be deleted without `force`.
+    #[error("database `{database}` has {documents} documents: set `force` to delete them too")]
     DocumentsExist {
-        /// The database.
+        /// Name of the database.
         database: String,
-        /// How many.
+        /// Number of documents in it.
         documents: i64,
     },
-    /// Nobody is told under this name.
+    /// There is no subscription of this name.
     #[error("there is no subscription `{subscription}`")]
     NoSubscription {
-        /// The name.
+        /// Name of the subscription.
         subscription: CollectionName,
     },
-    /// As many are told as may be.
-    #[error("there may be {subscriptions_max} subscriptions, `documents.subscriptions_max`")]
+    /// The limit of subscriptions is reached.
+    #[error(
+        "there may be at most {subscriptions_max} subscriptions (`documents.subscriptions_max`)"
+    )]
     TooManySubscriptions {
-        /// How many there may be.
+        /// Maximum number of subscriptions.
         subscriptions_max: u32,
     },
-    /// There are as many collections as may be.
+    /// The limit of collections is reached.
     #[error(
-        "there may be {collections_max} collections in a database, `documents.collections_max`"
+        "a database may have at most {collections_max} collections (`documents.collections_max`)"
     )]
     TooManyCollections {
-        /// How many there may be.
+        /// Maximum number of collections in a database.
         collections_max: usize,
     },
-    /// Too much waits, or runs at a time.
+    /// Too many requests are waiting or running.
     #[error(transparent)]
     Overloaded(#[from] SlotsTaken),
-    /// Another Egret writes documents in the database.
-    #[error("another Egret writes documents here: {holder}; ask that one")]
+    /// Another Egret owns the documents of the database.
+    #[error("another Egret writes documents in this database: {holder}; send requests there")]
     OwnedElsewhere {
-        /// Which.
+        /// Description of that Egret's session.
         holder: String,
     },
     /// The database cannot be reached.
     #[error("the database cannot be reached at the moment")]
     Unreachable,
-    /// Egret stops.
-    #[error("Egret stops: it is not known whether this was done")]
+    /// Egret is shutting down; the outcome of the request is unknown.
+    #[error("Egret is stopping: it is unknown whether the request was carried out")]
     Stopping,
-    /// What is stored is not what was put there.
-    #[error("document {id} is damaged: {what}; `egret document fsck` says more")]
+    /// A stored document is damaged.
+    #[error("document {id} is damaged: {what}; run `egret document fsck` for details")]
     Damaged {
-        /// The document.
+        /// Id of the damaged document.
         id: DocumentId,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
-    /// Collections are declared in a database that is not there.
+    /// A collection is declared in a database that does not exist.
     #[error("database: `{database}` does not exist")]
     DatabaseNotFound {
-        /// Its name.
+        /// Name of the database.
         database: String,
     },
-    /// No database was meant.
+    /// The request does not determine a database.
     #[error("database: {reason}")]
     Database {
-        /// Why.
+        /// Why no database was chosen.
         reason: String,
     },
-    /// The server refused, or could not be asked.
+    /// The server reported an error, or could not be reached.
     #[error("{}", said(.code, .message))]
     Server {
-        /// Its code, if it said one.
+        /// SQLSTATE of the error; none: it is not from the server.
         code: Option<SqlState>,
-        /// What it said, or why it could not be asked.
+        /// Message of the server or of the connection.
         message: String,
-        /// Whether the session is of no use any more.
+        /// Whether the session can no longer be used.
         is_lost: bool,
     },
 }
@@ -272,7 +275,7 @@ impl From<tokio_postgres::Error> for DocumentsError {
             return Self::removed(&error);
         }
         let code = error.code().cloned();
-        // Another owner has raised the epoch.
+        // Another owner has raised the epoch: this session must not write any more.
         let is_fenced = code == Some(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
         Self::Server {
             is_lost: is_fenced || retry::is_transient(&error),
@@ -302,7 +305,8 @@ impl From<DatabasesError> for DocumentsError {
     fn from(error: DatabasesError) -> Self {
         match error {
             DatabasesError::Postgres(error) => error.into(),
-            // As one without documents is answered: who may not look into it is not told whether it exists.
+            // Answered like a database without documents: a caller without access must not learn
+            // whether the database exists.
             DatabasesError::Unknown { asked, .. } => Self::NoDocuments { database: asked },
             DatabasesError::Several { .. } => Self::Database {
                 reason: error.to_string(),
@@ -311,7 +315,8 @@ impl From<DatabasesError> for DocumentsError {
     }
 }
 
-/// Whether the server does not take what it was given, and never will: a value that is none (class 22), or more than it can hold (class 54).
+/// Whether the server rejects the values themselves, so that a retry cannot help: an invalid value
+/// (class 22), or a limit exceeded (class 54).
 fn is_of_values(code: &SqlState) -> bool {
     ["22", "54"]
         .iter()
@@ -329,7 +334,8 @@ impl DocumentsError {
         matches!(self, Self::Removed { .. })
     }
 
-    /// The same where the engine's part of schema `egret` is there, so that what is missing is a part of that.
+    /// Translates [`Self::Removed`] where the engine's schema still exists: then only a part of it
+    /// is missing.
     pub(crate) fn of_damaged_schema(self) -> Self {
         match self {
             Self::Removed { missing } => Self::Server {
@@ -341,18 +347,19 @@ impl DocumentsError {
         }
     }
 
-    /// Whether it is the session that failed, and not what was asked of it.
+    /// Whether the session failed, rather than the statement.
     pub(crate) fn is_of_session(&self) -> bool {
         matches!(self, Self::Server { is_lost: true, .. })
     }
 
-    /// Whether another Egret writes by now: nothing of it was done.
+    /// Whether another Egret has become the owner: nothing was written.
     pub(crate) fn is_of_another_owner(&self) -> bool {
         let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
         matches!(self, Self::Server { code: Some(found), .. } if *found == code)
     }
 
-    /// Whether the server has given up one transaction for the sake of another: the same again may do.
+    /// Whether the server aborted a transaction because of a concurrent one, so that a retry may
+    /// succeed.
     pub(crate) fn is_to_repeat(&self) -> bool {
         let conflicts = [
             SqlState::T_R_SERIALIZATION_FAILURE,
@@ -361,7 +368,7 @@ impl DocumentsError {
         matches!(self, Self::Server { code: Some(code), .. } if conflicts.contains(code))
     }
 
-    /// Whether the server says that a reference would dangle.
+    /// Whether the server reports that a reference would dangle.
     pub(crate) fn is_of_reference(&self) -> bool {
         let of_reference = [
             SqlState::FOREIGN_KEY_VIOLATION,
@@ -370,14 +377,21 @@ impl DocumentsError {
         matches!(self, Self::Server { code: Some(code), .. } if of_reference.contains(code))
     }
 
-    /// Whether it is about what was to be written, and not about all that waits.
+    /// Whether the error is about the write itself, rather than about the state of the engine.
     pub(crate) fn is_of_write(&self) -> bool {
         let kind = self.kind();
         !matches!(kind, Kind::Unavailable | Kind::LimitReached) && !self.is_removed()
             || matches!(self, Self::CascadeTooLarge { .. })
     }
 
-    /// A document that is wrong at one place.
+    /// The error of a write whose caller lacks a claim for the document.
+    pub(crate) fn claim_missing(claim: &str) -> Self {
+        Self::AccessDenied {
+            what: format!("the token lacks the claim `{claim}` for this document"),
+        }
+    }
+
+    /// The error of a document with a single violation.
     pub(crate) fn violation(violation: Violation) -> Self {
         Self::ValidationFailed {
             violations: vec![violation],
@@ -385,7 +399,7 @@ impl DocumentsError {
     }
 }
 
-impl Coded for DocumentsError {
+impl CodedError for DocumentsError {
     fn code(&self) -> &'static str {
         match self {
             Self::DefinitionInvalid { .. } => "definition_invalid",
@@ -428,7 +442,7 @@ impl Coded for DocumentsError {
 
     fn retryable(&self) -> bool {
         match self {
-            // Waiting does not help.
+            // Waiting does not help for these.
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. }

@@ -14,5 +14,5 @@ pub use config::DocumentsConfig;
 pub use error::DocumentsError;
 pub use store::collections::count as documents_in;
 pub use store::history::Version;
-pub use store::read::Stored;
-pub use worker::keeper::Standing;
+pub use store::read::StoredDocument;
+pub use worker::ownership::OwnershipState;

@@ -1,4 +1,4 @@
-//! What the engine tells of itself.
+//! Metrics of the engine.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -6,39 +6,37 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use egret_base::Coded;
+use egret_base::CodedError;
 
 use crate::error::DocumentsError;
-use crate::model::Written;
+use crate::model::WriteReceipt;
 
-/// What became of a write.
+/// Label of a finished write.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct Outcome {
+pub struct OutcomeLabel {
     /// `created`, `changed`, `unchanged`, `removed`, or the code of an error.
     pub outcome: &'static str,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Writes that were answered.
-    pub writes: Family<Outcome, Counter>,
-    /// How many writes were on their way together.
+    /// Finished writes, by outcome.
+    pub writes: Family<OutcomeLabel, Counter>,
+    /// Writes of each group.
     pub group_writes: Histogram,
-    /// How long writes waited for their group, in seconds.
+    /// Time that writes waited for their group, in seconds.
     pub wait: Histogram,
-    /// How long it took to look up what a group is about, in seconds.
+    /// Duration of a group's look-up, in seconds.
     pub lookup: Histogram,
-    /// How long it took to write a group, its commit included, in seconds.
+    /// Duration of writing a group including its commit, in seconds.
     pub write: Histogram,
-    /// Writes that had to wait for another one that they conflict with.
+    /// Writes that had to wait for a conflicting one.
     pub deferred: Counter,
-    /// Groups that were written in two halves, as the server refused one of their writes.
+    /// Groups split in two because the server rejected one of their writes.
     pub halved: Counter,
 }
 
 impl Metrics {
-    /// Registers them.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             writes: Family::default(),
@@ -51,53 +49,53 @@ impl Metrics {
         };
         registry.register(
             "egret_documents_writes",
-            "Writes that were answered, by what became of them",
+            "Writes that were answered, by outcome",
             metrics.writes.clone(),
         );
         registry.register(
             "egret_documents_group_writes",
-            "Writes that were looked up and written together",
+            "Writes that were committed together in one group",
             metrics.group_writes.clone(),
         );
         registry.register(
             "egret_documents_wait_seconds",
-            "How long writes waited until their group began",
+            "How long writes waited until their group started",
             metrics.wait.clone(),
         );
         registry.register(
             "egret_documents_lookup_seconds",
-            "How long it took to look up what a group of writes is about",
+            "How long it took to look up the rows that a group of writes concerns",
             metrics.lookup.clone(),
         );
         registry.register(
             "egret_documents_write_seconds",
-            "How long it took to write a group, its commit included",
+            "How long it took to write a group, including its commit",
             metrics.write.clone(),
         );
         registry.register(
             "egret_documents_halved",
-            "Groups that were written in two halves, as the server refused one of their writes",
+            "Groups that were split in two because the server rejected one of their writes",
             metrics.halved.clone(),
         );
         registry.register(
             "egret_documents_deferred",
-            "Writes that had to wait for another one that they conflict with",
+            "Writes that waited for a conflicting write",
             metrics.deferred.clone(),
         );
         metrics
     }
 
-    /// A write was answered.
-    pub fn count(&self, told: Result<&Written, &DocumentsError>) {
+    /// Counts a finished write.
+    pub fn count(&self, told: Result<&WriteReceipt, &DocumentsError>) {
         let outcome = match told {
             Ok(written) => written.done.as_str(),
             Err(error) => error.code(),
         };
-        self.writes.get_or_create(&Outcome { outcome }).inc();
+        self.writes.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 }
 
-/// From 0.1 ms to 0.8 s.
+/// Buckets from 0.1 ms to 0.8 s.
 fn seconds() -> Histogram {
     Histogram::new((0..14).map(|power| 0.000_1 * f64::from(1 << power)))
 }

@@ -1,13 +1,21 @@
-//! The nouns: names and numbers of collections and documents, and what is wrong with one of them.
+//! Names, numbers and ids of collections and documents, and violations.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 /// Characters of a name, at most. PostgreSQL's own bound on names is 63 bytes.
 pub const NAME_CHARS_MAX: usize = 63;
+
+/// Maximum nesting of a document: an object in a list in an object has depth three.
+pub const DEPTH_MAX: usize = 64;
+
+/// Lines of one import request, at most.
+pub const IMPORT_LINES_MAX: usize = 2_000;
 
 /// Bytes of a violation's pointer or message, at most; what is longer is cut.
 const VIOLATION_BYTES_MAX: usize = 1_000;
@@ -18,45 +26,127 @@ egret_base::define_id!(
 );
 
 impl DocumentId {
-    /// The id of a document that is stored.
+    /// Wraps the id of a stored document.
     pub fn stored(uuid: Uuid) -> Self {
         Self(uuid)
     }
 
-    /// As PostgreSQL has it.
+    /// The id as a UUID, as PostgreSQL stores it.
     pub fn uuid(self) -> Uuid {
         self.0
     }
 
-    /// Its first half, by which documents are told apart where room matters: no two of a database have the same.
-    pub fn number(self) -> i64 {
+    /// The first half of the id, which is a shorter key: it is unique within a database.
+    pub fn number(self) -> DocumentNumber {
         let (first, _) = self.0.as_u64_pair();
-        // The time of the next eight thousand years leaves the sign alone.
-        first.cast_signed()
+        // The timestamp leaves the sign bit clear for the next eight thousand years.
+        DocumentNumber(first.cast_signed())
     }
 }
 
-/// What became of a document, as the feed tells it.
+/// Number of a document: the first half of its id. It grows with every document of a database.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct DocumentNumber(pub i64);
+
+impl DocumentNumber {
+    /// Before all documents.
+    pub(crate) const MIN: Self = Self(i64::MIN);
+}
+
+impl fmt::Display for DocumentNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Epoch of the owner of a database's documents: one more with each owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub i64);
+
+impl Epoch {
+    /// The epoch after this one.
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// Position of a change in the feed, from 1; positions have no gaps. 0 is before all changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FeedPosition(pub i64);
+
+impl FeedPosition {
+    /// After all changes.
+    pub(crate) const MAX: Self = Self(i64::MAX);
+}
+
+impl fmt::Display for FeedPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Entity tag of a version of a document: it changes with every write, and only then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Etag {
+    version: i32,
+    /// Random part of the id: a document deleted and created again starts at version 1 as well.
+    of: u32,
+}
+
+impl Etag {
+    /// Tag of a version of a document.
+    pub fn new(id: DocumentId, version: i32) -> Self {
+        let (_, second) = id.uuid().as_u64_pair();
+        Self {
+            version,
+            of: second as u32,
+        }
+    }
+
+    /// Parses the form that [`Display`](fmt::Display) writes; none for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (version, of) = text.strip_prefix('"')?.strip_suffix('"')?.split_once('-')?;
+        let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !is_plain(version) || !is_plain(of) || of.len() != 8 {
+            return None;
+        }
+        Some(Self {
+            version: version.parse().ok()?,
+            of: u32::from_str_radix(of, 16).ok()?,
+        })
+    }
+}
+
+impl fmt::Display for Etag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}-{:08x}\"", self.version, self.of)
+    }
+}
+
+/// Kind of a change in the feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
+    /// The document was created.
     Create,
-    /// It has another body.
+    /// The body was replaced.
     Update,
-    /// It is gone.
+    /// The document was deleted.
     Delete,
-    /// It has another identity, and another body with it.
+    /// The identity was changed, and the body with it.
     Identity,
 }
 
 impl ChangeKind {
-    /// From what is stored.
+    /// Kind for a stored letter, if it is known.
     pub fn of(letter: i8) -> Option<Self> {
         let all = [Self::Create, Self::Update, Self::Delete, Self::Identity];
         all.into_iter().find(|kind| kind.letter() == letter)
     }
 
-    /// As it is told.
+    /// Name of the kind, as in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -66,7 +156,7 @@ impl ChangeKind {
         }
     }
 
-    /// As it is stored.
+    /// Letter of the kind, as stored.
     pub fn letter(self) -> i8 {
         let letter = match self {
             Self::Create => b'c',
@@ -78,38 +168,38 @@ impl ChangeKind {
     }
 }
 
-/// What became of a write.
+/// Receipt for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// The document.
+pub struct WriteReceipt {
+    /// Id of the document written.
     pub id: DocumentId,
-    /// At which version it is; was, if it is gone.
+    /// Version after the write; after a deletion, the last version.
     pub version: i32,
-    /// What was done.
-    pub done: Done,
+    /// Effect of the write on the document.
+    pub done: WriteOutcome,
 }
 
-/// What was done.
+/// Effect of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
-    /// It is new.
+pub enum WriteOutcome {
+    /// The document was created.
     Created,
-    /// It has another body.
+    /// The body was replaced.
     Changed,
-    /// It was so already.
+    /// The document was as requested already.
     Unchanged,
-    /// It is gone.
+    /// The document was deleted.
     Removed,
 }
 
-impl Done {
-    /// From what is stored.
+impl WriteOutcome {
+    /// Effect for a stored letter, if it is known.
     pub fn of(letter: i8) -> Option<Self> {
         let all = [Self::Created, Self::Changed, Self::Unchanged, Self::Removed];
         all.into_iter().find(|done| done.letter() == letter)
     }
 
-    /// As it is stored.
+    /// Letter of the effect, as stored.
     pub fn letter(self) -> i8 {
         let letter = match self {
             Self::Created => b'c',
@@ -120,7 +210,7 @@ impl Done {
         letter.cast_signed()
     }
 
-    /// As it is told.
+    /// Name of the effect, as in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -131,18 +221,31 @@ impl Done {
     }
 }
 
-/// Who refers to a document.
+/// Documents that refer to a document, counted up to a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Referrers {
-    /// How many, as far as they were counted.
+    /// Number of referrers, at most the limit.
     pub count: i64,
-    /// Whether there are more.
+    /// Whether there are more than the limit.
     pub is_more: bool,
-    /// The first of them, each with its collection.
+    /// The first referrers that the caller may see, each with its collection.
     pub first: Vec<(CollectionName, DocumentId)>,
 }
 
-/// An identity of a collection, as a UUIDv5: two documents of a collection with the same identity have the same.
+/// A reference without a target, described for an error message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnresolvedReference {
+    /// Name of the reference in its collection.
+    pub reference: CollectionName,
+    /// Name of the collection that it refers to.
+    pub to: CollectionName,
+    /// JSON pointer to each part of the identity in the document.
+    pub pointers: Vec<String>,
+    /// The identity that it names: values by path in the target.
+    pub identity: BTreeMap<String, Value>,
+}
+
+/// Alias of a document: its identity as a UUIDv5, unique within the collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AliasId(pub Uuid);
 
@@ -152,21 +255,45 @@ impl fmt::Display for AliasId {
     }
 }
 
-/// A tenant's number.
+/// Number of a tenant in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub i32);
 
-/// A collection's number, the same for as long as it exists.
+impl TenantId {
+    /// Before all tenants.
+    pub(crate) const MIN: Self = Self(i32::MIN);
+}
+
+/// Number of a collection in a database, the same for as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionId(pub i32);
 
-/// A collection's name, or that of one of its references: a lower-case letter, then up to 62 of those, digits, `_` and `-`.
+impl CollectionId {
+    /// Before all collections.
+    pub(crate) const MIN: Self = Self(i32::MIN);
+}
+
+/// Tenant and collection of documents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CollectionKey {
+    pub(crate) tenant: TenantId,
+    pub(crate) collection: CollectionId,
+}
+
+impl CollectionKey {
+    pub(crate) fn new(tenant: TenantId, collection: CollectionId) -> Self {
+        Self { tenant, collection }
+    }
+}
+
+/// A collection's name, or that of one of its references: a lower-case letter, then up to 62 of
+/// those, digits, `_` and `-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CollectionName(String);
 
 impl CollectionName {
-    /// As text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -185,7 +312,8 @@ impl TryFrom<String> for CollectionName {
             return Ok(Self(text));
         }
         Err(format!(
-            "`{}` is no name: it has 1 to {NAME_CHARS_MAX} of a-z, 0-9, `_` and `-`, a letter first",
+            "`{}` is not a valid name: use 1 to {NAME_CHARS_MAX} of a-z, 0-9, `_` and `-`, and \
+             begin with a letter",
             cut(&text, NAME_CHARS_MAX)
         ))
     }
@@ -211,17 +339,18 @@ impl fmt::Display for CollectionName {
     }
 }
 
-/// What is wrong at one place of a JSON text.
+/// A violation at one place of a JSON text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
-    /// The place, as a JSON pointer (RFC 6901).
+    /// JSON pointer of the place (RFC 6901).
     pub pointer: String,
     /// What is wrong there, and what would be right.
     pub message: String,
 }
 
 impl Violation {
-    /// A violation. What is very long is cut, so that an answer of many stays small.
+    /// Creates a violation. Long texts are cut, so that a response with many violations stays
+    /// small.
     pub fn new(pointer: impl AsRef<str>, message: impl AsRef<str>) -> Self {
         Self {
             pointer: cut(pointer.as_ref(), VIOLATION_BYTES_MAX),
@@ -229,7 +358,7 @@ impl Violation {
         }
     }
 
-    /// The same of a text that stands at a pointer in a larger one.
+    /// The same violation in a larger text that contains this one at a pointer.
     pub(crate) fn below(self, pointer: &str) -> Self {
         Self::new(format!("{pointer}{}", self.pointer), self.message)
     }
@@ -244,7 +373,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A text, or its beginning where it has more bytes than these.
+/// A text, cut to at most this many bytes, with an ellipsis if it was longer.
 pub(crate) fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();

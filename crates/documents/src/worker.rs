@@ -1,21 +1,14 @@
-//! The loops of the engine: who writes in a database, what is written, what is read.
+//! Background tasks of the engine: ownership, group commit, reads, the change feed and retention.
 
-pub mod asker;
+pub(crate) mod batched_reader;
 pub mod catalogue;
-pub mod follower;
+pub(crate) mod commit;
+pub(crate) mod feed_tailer;
 pub mod ids;
 pub mod indexes;
-pub mod keeper;
-mod lasting;
-mod lookup;
-mod names;
-pub mod reader;
+pub mod ownership;
+pub(crate) mod query_sessions;
 pub mod rebuild;
-mod rename;
 pub(crate) mod session;
-mod stale;
-pub mod step;
-pub mod sweeper;
-pub mod teller;
-pub mod writer;
-mod writing;
+pub(crate) mod subscription_dispatch;
+pub(crate) mod sweeper;

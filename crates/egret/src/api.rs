@@ -2,10 +2,8 @@
 
 mod address;
 mod listener;
-mod own_certificate;
 mod problem;
 mod refused_certificate;
-mod tls;
 mod wrong_scheme;
 
 use std::fs::File;
@@ -19,7 +17,7 @@ use reqwest::{Method, RequestBuilder, Response, Url, header};
 use serde_json::Value as Json;
 
 use self::address::not_sent;
-pub use self::address::{Address, ClientIdentity, Credentials, without_credentials};
+pub use self::address::{Address, Credentials, without_credentials};
 use self::listener::{ListenerError, ListenerGuard};
 use self::problem::Problem;
 use crate::failure::{Exit, Failure};
@@ -35,28 +33,28 @@ pub struct Api {
     token: Option<String>,
 }
 
-/// The API of Egret's own.
+/// First segment of paths of Egret's own API.
 const OWN: &[&str] = &["v1"];
 
-/// That of Prometheus.
+/// First segments of paths of Prometheus's API.
 const PROMETHEUS: &[&str] = &["prometheus", "api", "v1"];
 
 /// A call with headers and a body of its own.
 #[derive(Debug)]
-pub struct Raw {
-    /// GET, POST and the like.
+pub struct RawRequest {
+    /// HTTP method, such as GET or POST.
     pub method: Method,
     /// Segments of the path.
     pub path: Vec<String>,
-    /// Query parameters.
+    /// Names and values of the query's parameters.
     pub query: Vec<(String, String)>,
-    /// Headers.
+    /// Names and values of the request's headers.
     pub headers: Vec<(header::HeaderName, String)>,
-    /// The body, and its type.
+    /// Media type and bytes of the body, if there is one.
     pub body: Option<(&'static str, Vec<u8>)>,
 }
 
-impl Raw {
+impl RawRequest {
     /// A call with nothing but its path.
     pub fn new(method: Method, path: Vec<String>) -> Self {
         Self {
@@ -69,25 +67,25 @@ impl Raw {
     }
 }
 
-/// An answer as it came.
+/// A response of the server, as it came.
 #[derive(Debug)]
-pub struct Answer {
-    /// Its status.
+pub struct ApiResponse {
+    /// Status code of the response.
     pub status: u16,
-    /// The version that it names.
+    /// The `ETag` of the response, if it has one.
     pub etag: Option<String>,
-    /// Its body.
+    /// Bytes of the body.
     pub body: Bytes,
 }
 
-impl Answer {
+impl ApiResponse {
     /// Its body as JSON.
     ///
     /// # Errors
     /// [`Failure`]: it is none.
     pub fn json(&self) -> Result<Json, Failure> {
         let json = serde_json::from_slice(&self.body).map_err(|error| {
-            Failure::failed("not_egret", format!("the answer is no JSON: {error}"))
+            Failure::failed("not_egret", format!("the response is not JSON: {error}"))
         });
         told(json?)
     }
@@ -110,9 +108,7 @@ impl Api {
             builder = builder.connector_layer(ListenerGuard::new(&address.url, owner));
         }
         Ok(Self {
-            http: builder
-                .build()
-                .context("the HTTP client could not be set up")?,
+            http: builder.build().context("cannot set up the HTTP client")?,
             base: address.url,
             token: credentials.token,
         })
@@ -124,77 +120,54 @@ impl Api {
     }
 
     /// GET with query parameters.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
     pub async fn get(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Json, Failure> {
         self.call(Method::GET, path, query, None).await
     }
 
     /// POST with a JSON body.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
     pub async fn post(&self, path: &[&str], body: Json) -> Result<Json, Failure> {
         self.call(Method::POST, path, &[], Some(body)).await
     }
 
     /// PUT with a JSON body.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
     pub async fn put(&self, path: &[&str], body: Json) -> Result<Json, Failure> {
         self.call(Method::PUT, path, &[], Some(body)).await
     }
 
     /// PATCH with a JSON body.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
     pub async fn patch(&self, path: &[&str], body: Json) -> Result<Json, Failure> {
         self.call(Method::PATCH, path, &[], Some(body)).await
     }
 
     /// DELETE with query parameters.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
     pub async fn delete(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Json, Failure> {
         self.call(Method::DELETE, path, query, None).await
     }
 
     /// POST with a body that is JSON already. The answer comes as it is: what passes through a
     /// [`Json`] loses digits of long numbers.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
-    pub async fn post_text(&self, path: &[&str], body: String) -> Result<Bytes, Failure> {
+    pub(crate) async fn post_text(&self, path: &[&str], body: String) -> Result<Bytes, Failure> {
         let response = self.send(Method::POST, path, &[], Some(body.into()));
         self.whole(response.await?).await
     }
 
     /// PUT with a body that is JSON already.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
     pub async fn put_text(&self, path: &[&str], body: String) -> Result<Json, Failure> {
         let response = self.send(Method::PUT, path, &[], Some(body.into()));
         self.json(&self.whole(response.await?).await?)
     }
 
     /// GET with query parameters; the answer as it came.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
-    pub async fn get_text(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Bytes, Failure> {
+    pub(crate) async fn get_text(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Bytes, Failure> {
         let response = self.send(Method::GET, path, query, None);
         self.whole(response.await?).await
     }
 
     /// GET of an answer that comes bit by bit.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
     pub async fn stream(
         &self,
         path: &[&str],
@@ -206,10 +179,7 @@ impl Api {
     }
 
     /// GET from Prometheus's API, with query parameters.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
-    pub async fn get_prometheus(
+    pub(crate) async fn get_prometheus(
         &self,
         path: &[&str],
         query: &[(&str, &str)],
@@ -223,17 +193,14 @@ impl Api {
     ///
     /// # Errors
     /// [`Failure`] when the server cannot be reached, or something is wrong with a file.
-    pub async fn reload_prometheus(&self) -> Result<(), Failure> {
+    pub(crate) async fn reload_prometheus(&self) -> Result<(), Failure> {
         let url = self.address_of(&["prometheus", "-"], &["reload"], &[])?;
         let response = self.sent(self.http.post(url)).await?;
         self.whole(response).await.map(drop)
     }
 
     /// Asks Prometheus's API with parameters that may be long: they go as a form.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
-    pub async fn ask_prometheus(
+    pub(crate) async fn ask_prometheus(
         &self,
         path: &[&str],
         form: &[(&str, &str)],
@@ -249,9 +216,6 @@ impl Api {
     }
 
     /// POST with a body that is sent bit by bit, in gzip perhaps.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
     pub async fn upload(
         &self,
         path: &[&str],
@@ -269,9 +233,6 @@ impl Api {
     }
 
     /// A call with query parameters and perhaps a JSON body.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
     pub async fn call(
         &self,
         method: Method,
@@ -285,10 +246,7 @@ impl Api {
     }
 
     /// A call with headers and a body of its own.
-    ///
-    /// # Errors
-    /// [`Failure`] when the server cannot be reached or refuses.
-    pub async fn raw(&self, raw: Raw) -> Result<Answer, Failure> {
+    pub async fn raw(&self, raw: RawRequest) -> Result<ApiResponse, Failure> {
         let path: Vec<&str> = raw.path.iter().map(String::as_str).collect();
         let query = raw
             .query
@@ -304,7 +262,7 @@ impl Api {
         }
         let response = self.sent(request).await?;
         let etag = response.headers().get(header::ETAG);
-        Ok(Answer {
+        Ok(ApiResponse {
             status: response.status().as_u16(),
             etag: etag.and_then(|etag| etag.to_str().ok()).map(str::to_owned),
             body: self.whole(response).await?,
@@ -336,9 +294,10 @@ impl Api {
             .send()
             .await
             .map_err(|error| self.unreachable(&error))?;
-        match response.status().is_success() {
-            true => Ok(response),
-            false => Err(self.refused(response).await),
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(self.refused(response).await)
         }
     }
 
@@ -395,7 +354,7 @@ impl Api {
                 "server_unreachable",
                 "server not running: start it with `egret serve`",
             ),
-            None => ("server_unreachable", "the server's answer was cut off"),
+            None => ("server_unreachable", "the server's response was truncated"),
         };
         Failure {
             exit: Exit::Unreachable,
@@ -408,7 +367,7 @@ impl Api {
     fn stranger(&self) -> Failure {
         Failure::failed(
             "not_egret",
-            format!("what answers at {} is not Egret", self.base()),
+            format!("the server at {} is not Egret", self.base()),
         )
         .with_hint("check --url, EGRET_URL and server.port")
     }
@@ -434,14 +393,21 @@ impl Api {
             .detail
             .or(problem.error)
             .or(problem.title)
-            .unwrap_or_else(|| format!("the server answered {status}"));
+            .unwrap_or_else(|| format!("the server responded with status {status}"));
         let hint = match status.as_u16() {
             401 if self.token.is_none() => Some(
-                "no token was found: set EGRET_TOKEN or give --token-file; the first start leaves one in admin.token in the data directory"
+                "no token was found: set EGRET_TOKEN or give --token-file; the first start of \
+                 the server writes one to admin.token in the data directory"
                     .to_owned(),
             ),
-            401 => Some("the token is unknown, revoked or expired: `egret token list` shows those that are good".to_owned()),
-            403 if lacks_scope => Some("use a token with that scope: `egret token create NAME --scope …` makes one".to_owned()),
+            401 => Some(
+                "the token is unknown, revoked or expired: `egret token list` lists the valid ones"
+                    .to_owned(),
+            ),
+            403 if lacks_scope => Some(
+                "use a token with that scope: `egret token create NAME --scope …` creates one"
+                    .to_owned(),
+            ),
             _ if listed.is_some() => listed,
             429 | 503 => retry_after.map(|seconds| format!("try again in {seconds} s")),
             _ => None,

@@ -1,11 +1,12 @@
 //! The command line, with passwords taken out of what `ps` shows.
 //!
 //! Every local user can read the arguments of a process. An argument that holds a password (in a
-//! connection string, or in `--set postgres.url=…`), or a URL whose path may be a secret (a webhook's), is
-//! therefore passed on in memory: the program executes itself anew, before it does anything else, with the
-//! password masked in its arguments and the arguments as they were typed in an anonymous file that only it has
-//! open. For the milliseconds before that, and in the history of the shell, the password is visible;
-//! `EGRET_POSTGRES_URL`, a passfile or the configuration file avoid both.
+//! connection string, or in `--set postgres.url=…`), or a URL whose path may be a secret (a
+//! webhook's), is therefore passed on in memory: the program executes itself anew, before it does
+//! anything else, with the password masked in its arguments and the arguments as they were typed in
+//! an anonymous file that only it has open. For the milliseconds before that, and in the history of
+//! the shell, the password is visible; `EGRET_POSTGRES_URL`, a passfile or the configuration file
+//! avoid both.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

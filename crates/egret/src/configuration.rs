@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use egret_base::settings::{
-    Declared, Layers, Origin, Section, SettingError, environment_name, nearest,
+    Layers, Origin, Section, SettingDeclaration, SettingError, environment_name, nearest,
 };
 
 use egret_branches::BranchesConfig;
@@ -29,13 +29,13 @@ pub use self::page::reference;
 egret_base::settings! {
     /// Settings of the program itself.
     pub struct ProgramConfig in "egret" {
-        /// Directory for everything Egret keeps: state, the embedded server, branches. Empty:
-        /// `/var/lib/egret` for root, else `$XDG_DATA_HOME/egret` or `~/.local/share/egret`.
+        /// Directory for all data of Egret: state, the embedded server, branches, queue, series.
+        /// Empty: `/var/lib/egret` for root, else `$XDG_DATA_HOME/egret` or `~/.local/share/egret`.
         data_dir: Option<PathBuf> = None,
-        /// What to log: `error`, `warn`, `info`, `debug`, `trace` (in release builds the same as `debug`), or
-        /// directives per module such as `info,egret_branches=debug`.
+        /// Log level: `error`, `warn`, `info`, `debug`, `trace` (in release builds the same as
+        /// `debug`), or directives per module such as `info,egret_branches=debug`.
         log_level: String = "info".to_owned(),
-        /// How log lines look: `text` or `json`.
+        /// Format of log lines: `text` or `json`.
         log_format: String = "text".to_owned(),
     }
 }
@@ -67,7 +67,7 @@ type Values = Vec<(String, String)>;
 
 /// One section: what it declares and how its values are checked and shown.
 struct Part {
-    declared: fn() -> Vec<Declared>,
+    declared: fn() -> Vec<SettingDeclaration>,
     effective: fn(&Layers) -> Result<Values, SettingError>,
 }
 
@@ -109,14 +109,14 @@ fn parts() -> Vec<Part> {
 }
 
 /// Every setting there is.
-pub fn declared() -> Vec<Declared> {
+pub fn declared() -> Vec<SettingDeclaration> {
     parts().iter().flat_map(|part| (part.declared)()).collect()
 }
 
 /// One setting with its effective value, as `egret config` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Effective {
-    /// Section and name.
+    /// Section and name, with a dot between.
     pub key: String,
     /// The value as text; secrets are masked.
     pub value: String,
@@ -124,7 +124,7 @@ pub struct Effective {
     pub origin: String,
 }
 
-/// The merged configuration.
+/// The settings merged from file, environment and flags.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
     layers: Layers,
@@ -148,7 +148,7 @@ impl Configuration {
     /// the current directory is read where there is one.
     ///
     /// # Errors
-    /// [`SettingError`] with file and line, variable or flag, for a key that nobody declared or a
+    /// [`SettingError`] with file and line, variable or flag, for a key that is not declared or a
     /// value that cannot be read.
     pub fn load(
         file: Option<&Path>,
@@ -213,12 +213,14 @@ impl Configuration {
             return None;
         }
         Some(format!(
-            "passed over {}: an orchestrator's description of a service, no settings (in Kubernetes `enableServiceLinks: false` keeps them away)",
+            "ignored {}: an orchestrator's description of a service, not settings (in Kubernetes \
+             `enableServiceLinks: false` avoids them)",
             self.injected.join(", ")
         ))
     }
 
-    /// The same with another value for a setting that nobody has set, for the reason given.
+    /// The same with another default for one setting, for the reason given; a setting that is set
+    /// keeps its value.
     pub fn or(&self, key: &str, value: &str, reason: &str) -> Self {
         let mut layers = self.layers.clone();
         if layers.origin(key) == Origin::Default {
@@ -301,8 +303,8 @@ impl Configuration {
         })
     }
 
-    /// Every setting with its value and origin; secrets are masked, and the data directory is
-    /// shown as it is even where nobody set it.
+    /// Every setting with its value and origin; secrets are masked, and the data directory is shown
+    /// as it is even where it is not set.
     ///
     /// # Errors
     /// As [`Self::section`].
@@ -324,7 +326,7 @@ impl Configuration {
     }
 }
 
-fn check(layers: &Layers, declared: &[Declared]) -> Result<(), SettingError> {
+fn check(layers: &Layers, declared: &[SettingDeclaration]) -> Result<(), SettingError> {
     layers.refuse_unknown(declared)?;
     for part in parts() {
         (part.effective)(layers)?;
@@ -335,7 +337,7 @@ fn check(layers: &Layers, declared: &[Declared]) -> Result<(), SettingError> {
 fn put_environment(
     layers: &mut Layers,
     environment: impl IntoIterator<Item = (String, String)>,
-    declared: &[Declared],
+    declared: &[SettingDeclaration],
 ) -> Result<Vec<String>, SettingError> {
     let mut injected = Vec::new();
     for (name, text) in environment {
@@ -362,7 +364,7 @@ fn put_environment(
     Ok(injected)
 }
 
-fn unknown_variable(name: String, declared: &[Declared]) -> SettingError {
+fn unknown_variable(name: String, declared: &[SettingDeclaration]) -> SettingError {
     let names: Vec<String> = declared
         .iter()
         .map(|setting| variable(&setting.key))
@@ -437,7 +439,8 @@ pub(crate) fn masked(key: &str, value: &str) -> String {
     shown
 }
 
-/// A URL of HTTP with what follows its host masked, for that may be the secret of a webhook; any other text as it is.
+/// A URL of HTTP with what follows its host masked, for that may be the secret of a webhook; any
+/// other text as it is.
 pub(crate) fn masked_path(text: &str) -> String {
     let (option, url) = match text.split_once('=') {
         Some((option, url)) if option.starts_with("--") => (&text[..=option.len()], url),

@@ -8,6 +8,7 @@ mod csv_stream;
 mod delays;
 mod documents;
 mod follow;
+mod load_progress;
 mod metrics;
 mod story;
 mod views;
@@ -20,6 +21,7 @@ use serde::Serialize;
 use tokio_postgres::{Client, Transaction};
 
 use self::csv_stream::CsvStream;
+pub use self::load_progress::LoadProgress;
 pub(crate) use self::story::run;
 
 /// The mark in the comment on `flights`; `mark.sql` writes it.
@@ -27,7 +29,7 @@ const MARK: &str = "[egret demo flights, version 1]";
 
 /// What a load did.
 #[derive(Clone, Debug, Serialize)]
-pub struct Receipt {
+pub struct LoadReceipt {
     /// The tables in the order they were filled.
     pub tables: Vec<TableReceipt>,
     /// Flights whose plane `planes` does not have: kept, with a null `plane_tailnum`.
@@ -40,7 +42,7 @@ pub struct Receipt {
     pub total_ms: u64,
 }
 
-impl Receipt {
+impl LoadReceipt {
     /// Rows over all tables.
     pub fn rows(&self) -> u64 {
         self.tables.iter().map(|table| table.rows).sum()
@@ -50,9 +52,9 @@ impl Receipt {
 /// What was copied into one table.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableReceipt {
-    /// The table.
+    /// Name of the table.
     pub name: &'static str,
-    /// Rows copied.
+    /// Number of rows copied.
     pub rows: u64,
     /// Time taken, in milliseconds.
     pub elapsed_ms: u64,
@@ -60,25 +62,11 @@ pub struct TableReceipt {
 
 /// What [`load`] found or did.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum LoadOutcome {
     /// The demo's tables were missing and are there now.
-    Loaded(Receipt),
+    Loaded(LoadReceipt),
     /// An earlier load is there, complete.
     AlreadyLoaded,
-}
-
-/// How far a load has come, for a progress bar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Rows sent so far, of all rows.
-    Rows {
-        /// Sent so far.
-        sent: u64,
-        /// To be sent in all.
-        total: u64,
-    },
-    /// The rows are there; keys, indexes and statistics are being made.
-    Keys,
 }
 
 /// One table with its file and what the file holds.
@@ -112,12 +100,12 @@ const TABLES: [&Table; 5] = [&AIRLINES, &AIRPORTS, &PLANES, &WEATHER, &FLIGHTS];
 /// fails; the database is then as it was.
 pub async fn load(
     client: &mut Client,
-    progress: &mut (dyn FnMut(Progress) + Send),
-) -> anyhow::Result<Outcome> {
+    progress: &mut (dyn FnMut(LoadProgress) + Send),
+) -> anyhow::Result<LoadOutcome> {
     let started = Instant::now();
     let transaction = client.transaction().await?;
     if is_loaded(&transaction).await? {
-        return Ok(Outcome::AlreadyLoaded);
+        return Ok(LoadOutcome::AlreadyLoaded);
     }
     transaction
         .batch_execute(include_str!("demo/sql/tables.sql"))
@@ -132,7 +120,7 @@ pub async fn load(
         tables.push(load.fill(table).await?);
     }
     let keys_started = Instant::now();
-    (load.progress)(Progress::Keys);
+    (load.progress)(LoadProgress::Keys);
     for sql in [
         include_str!("demo/sql/keys.sql"),
         include_str!("demo/sql/comments.sql"),
@@ -146,8 +134,8 @@ pub async fn load(
     transaction
         .commit()
         .await
-        .context("the demo could not be committed")?;
-    Ok(Outcome::Loaded(Receipt {
+        .context("cannot commit the demo")?;
+    Ok(LoadOutcome::Loaded(LoadReceipt {
         tables,
         flights_without_plane,
         flights_without_airport,
@@ -169,7 +157,8 @@ async fn is_loaded(transaction: &Transaction<'_>) -> anyhow::Result<bool> {
     }
     if !found.is_empty() {
         bail!(
-            "the database already holds {}, which the demo did not make: drop or rename it, or use another data directory",
+            "the database already has {}, which the demo did not create: drop or rename it, or \
+             use another data directory",
             found.join(", ")
         );
     }
@@ -187,7 +176,7 @@ async fn count_unmatched(transaction: &Transaction<'_>) -> anyhow::Result<(u64, 
 
 struct Load<'a> {
     transaction: &'a Transaction<'a>,
-    progress: &'a mut (dyn FnMut(Progress) + Send),
+    progress: &'a mut (dyn FnMut(LoadProgress) + Send),
     sent: u64,
 }
 
@@ -205,7 +194,7 @@ impl Load<'_> {
         while let Some(chunk) = csv.next_chunk()? {
             self.sent += chunk.rows;
             sink.send(chunk.bytes).await?;
-            (self.progress)(Progress::Rows {
+            (self.progress)(LoadProgress::Rows {
                 sent: self.sent,
                 total: TABLES.iter().map(|table| table.rows).sum(),
             });
@@ -228,8 +217,8 @@ impl Load<'_> {
     }
 }
 
-/// FREEZE: the table was made in this transaction, so nobody can see its rows too early, and no
-/// vacuum has to touch them again.
+/// FREEZE: the table was made in this transaction, so no other session can see its rows too early,
+/// and no vacuum has to touch them again.
 fn copy_statement(table: &str, columns: &[String]) -> String {
     let columns = columns.join(", ");
     format!("COPY {table} ({columns}) FROM STDIN (FORMAT csv, NULL 'NA', FREEZE)")

@@ -1,20 +1,20 @@
-//! Why a command failed, what to do about it, and the exit code that says so to a script.
+//! Why a command failed, what to do about it, and the exit code for scripts.
 
 use std::fmt;
 
 use clap::error::ErrorKind;
 use serde_json::{Value as Json, json};
 
-/// A command's failure.
+/// The failure of a command, as it is printed.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which exit code.
+    /// The exit code of the program.
     pub exit: Exit,
     /// A stable identifier, the server's where it gave one.
     pub code: String,
     /// What failed: lowercase, one line.
     pub message: String,
-    /// What to do.
+    /// What the user can do about it.
     pub hint: Option<String>,
     /// The server's id of the request, for its log.
     pub request_id: Option<String>,
@@ -27,7 +27,7 @@ pub struct Failure {
 /// The documented exit codes other than 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The command failed.
+    /// The command was understood and failed.
     Failed = 1,
     /// Command line or configuration is wrong.
     Usage = 2,
@@ -36,7 +36,7 @@ pub enum Exit {
 }
 
 impl Failure {
-    /// The command failed.
+    /// A failure of the command itself, with exit code 1.
     pub fn failed(code: &str, message: impl Into<String>) -> Self {
         Self {
             exit: Exit::Failed,
@@ -66,7 +66,7 @@ impl Failure {
     }
 
     /// As `--json` prints it.
-    pub fn to_json(&self) -> Json {
+    pub(crate) fn to_json(&self) -> Json {
         json!({
             "error": {
                 "code": self.code,

@@ -1,6 +1,5 @@
 //! The binary's parts: command line, configuration, the HTTP client, the demo's data, wiring.
 
-mod answers;
 pub mod api;
 mod arguments;
 pub mod cli;
@@ -8,8 +7,8 @@ mod commands;
 pub mod configuration;
 pub mod demo;
 pub mod failure;
-mod log_scenario;
 pub mod output;
+mod responses;
 pub mod serve;
 
 use std::process::ExitCode;

@@ -7,12 +7,11 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentLineStyle, LineStyle, Table, TableStyle};
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::cli::Color;
-use crate::demo::Progress;
 use crate::failure::Failure;
 
 const BOLD: Style = Style::new().bold();
@@ -21,7 +20,7 @@ const HINT: Style = AnsiColor::Cyan.on_default();
 
 /// What is said below a list of things in databases that may lack some.
 pub(crate) const INCOMPLETE: &str =
-    "\nthere may be others: no session can be opened in some databases, see `egret check`";
+    "\nthere may be others: some databases accept no session, see `egret check`";
 
 /// Where and how a command prints.
 #[derive(Clone, Copy, Debug)]
@@ -56,25 +55,19 @@ impl Output {
         self.text(&text(decode(answer)?))
     }
 
-    /// Whether the caller asked for JSON.
+    /// Whether JSON is to be printed.
     pub fn is_json(&self) -> bool {
         self.json
     }
 
     /// Prints a value as JSON.
-    ///
-    /// # Errors
-    /// When standard output fails.
     pub fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(value).expect("answers have text for keys");
         self.text(&text)
     }
 
     /// Prints a value as JSON on one line, where one comes after the other.
-    ///
-    /// # Errors
-    /// When standard output fails.
-    pub fn json_line(&self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.text(&serde_json::to_string(value).expect("answers have text for keys"))
     }
 
@@ -89,19 +82,13 @@ impl Output {
         written_out(written)
     }
 
-    /// Prints a part of what comes part by part, as it is.
-    ///
-    /// # Errors
-    /// When standard output fails.
+    /// Prints one part of an output that comes in parts, as it is.
     pub fn part(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         written_out(stdout.write_all(bytes).and_then(|()| stdout.flush()))
     }
 
     /// Prints bytes as they are; text gets a newline at its end where it has none.
-    ///
-    /// # Errors
-    /// When standard output fails.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         let unended = !bytes.ends_with(b"\n") && std::str::from_utf8(bytes).is_ok();
@@ -112,10 +99,7 @@ impl Output {
 
     /// Prints a part of a story as it happens: text for people on standard output; with `--json`
     /// a remark, for one answer is all that a program expects there.
-    ///
-    /// # Errors
-    /// When standard output fails.
-    pub fn story(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn story(&self, text: &str) -> Result<(), Failure> {
         if self.json {
             self.remark(text);
             return Ok(());
@@ -177,29 +161,6 @@ fn written_out(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// A bar for the rows of a demo load, on standard error when that is a terminal.
-pub fn loading_bar() -> impl FnMut(Progress) + Send {
-    let style =
-        ProgressStyle::with_template("loading flights {wide_bar} {human_pos} of {human_len} rows")
-            .expect("the template is a constant that parses");
-    let making_keys = ProgressStyle::with_template("{spinner} making keys and indexes {elapsed}")
-        .expect("the template is a constant that parses");
-    let bar = ProgressBar::new(0)
-        .with_style(style)
-        .with_finish(ProgressFinish::AndClear);
-    move |progress| match progress {
-        Progress::Rows { sent, total } => {
-            bar.set_length(total);
-            bar.set_position(sent);
-        }
-        Progress::Keys => {
-            bar.set_style(making_keys.clone());
-            // Nothing is reported until they are there: the clock shows that work goes on.
-            bar.enable_steady_tick(Duration::from_millis(100));
-        }
-    }
-}
-
 /// Reads an answer as the type it should be.
 ///
 /// # Errors
@@ -208,10 +169,11 @@ pub(crate) fn decode<T: for<'de> serde::Deserialize<'de>>(answer: &Json) -> Resu
     T::deserialize(answer).map_err(|error| {
         Failure::failed(
             "unexpected_answer",
-            format!("the server's answer is not as expected: {error}"),
+            format!("unexpected response of the server: {error}"),
         )
         .with_hint(
-            "use the same version of Egret here and there; --json shows the answer as it came",
+            "use the same version of Egret for client and server; --json shows the unparsed \
+             response",
         )
     })
 }

@@ -1,11 +1,11 @@
 //! `egret serve`: wires the layers, starts them in order, and stops them in reverse.
 
 pub(crate) mod clock;
+mod data_dir;
 mod files;
-mod home;
 mod logging;
-mod parts;
 mod reload;
+mod wiring;
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -22,51 +22,51 @@ use egret_server::ServerConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::logging::LogLevel;
-use self::parts::Engines;
 use self::reload::{Reloadable, Reloader};
+use self::wiring::Engines;
 use crate::configuration::Configuration;
 use crate::output::Output;
 
-pub use home::Home;
+pub use data_dir::DataDir;
 
-/// A running Egret.
+/// A running Egret with all its services.
 pub struct Egret {
     stack: Stack,
-    /// Everything that is kept on disk.
-    pub home: Home,
-    /// What it is made of when it runs its own PostgreSQL.
-    pub embedded: Option<Embedded>,
-    /// What to tell whoever started it.
+    /// The data directory and its lock.
+    pub home: DataDir,
+    /// The embedded server and its branches, when Egret runs its own PostgreSQL.
+    pub embedded: Option<EmbeddedParts>,
+    /// What to print for the user that started it.
     pub greeting: Greeting,
     reloadable: Reloadable,
 }
 
 /// The parts that need the embedded server.
 #[derive(Clone)]
-pub struct Embedded {
-    /// The server.
+pub struct EmbeddedParts {
+    /// The supervised PostgreSQL server.
     pub postgres: Arc<EmbeddedServer>,
-    /// The engine.
+    /// The engine of the branches.
     pub branches: Branches,
 }
 
-/// The result of making the doors.
-struct OpenedDoors {
+/// The result of opening the frontends.
+struct OpenedFrontends {
     /// The admin token when it was made just now.
     admin_token: Option<String>,
     reloadable: Reloadable,
 }
 
-/// Where to look, for whoever started Egret.
+/// Addresses and tokens, for the user that started Egret.
 #[derive(Clone, Debug)]
 pub struct Greeting {
-    /// The HTTP door.
+    /// URL of the HTTP frontend.
     pub url: String,
-    /// The PostgreSQL door, where there are branches to reach.
+    /// Address of the PostgreSQL frontend, where there are branches to reach.
     pub proxy: Option<String>,
     /// The admin token, on the first start only.
     pub admin_token: Option<String>,
-    /// The server underneath.
+    /// Where the underlying PostgreSQL runs, and how Egret uses it, in one line.
     pub postgres: String,
 }
 
@@ -78,16 +78,16 @@ impl Egret {
     pub async fn start(configuration: &Configuration) -> anyhow::Result<Self> {
         // Another part of the program may have installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let home = Home::open(configuration.data_dir()?)?;
+        let home = DataDir::open(configuration.data_dir()?)?;
         let clock = Arc::new(clock::open(&home.clock(), &configuration.section()?));
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
         home.note_missing_state();
         home.mend_state(clock.now())?;
         let postgres: PostgresConfig = configuration.section()?;
-        let parts = parts::Parts::new(configuration, clock, entropy)?;
+        let parts = wiring::Wiring::new(configuration, clock, entropy)?;
         parts.check_ports(match postgres.url {
-            Some(_) => parts::Doors::Server,
-            None => parts::Doors::ServerAndProxy,
+            Some(_) => wiring::Frontends::Server,
+            None => wiring::Frontends::ServerAndProxy,
         })?;
         let mut stack = empty_stack(&home);
         stack.push_eager(Arc::new(parts.clock_service()));
@@ -141,13 +141,13 @@ impl Egret {
         })
     }
 
-    /// Stops everything that was started, last first.
+    /// Stops everything that was started, in reverse order.
     pub async fn stop(self) {
         self.stack.stop().await;
         self.home.seal_state();
     }
 
-    /// Does the same and tells the name of each part before.
+    /// Does the same and reports the name of each part before it is stopped.
     pub async fn stop_telling(self, stopping: impl FnMut(&'static str)) {
         self.stack.stop_telling(stopping).await;
         self.home.seal_state();
@@ -158,7 +158,7 @@ impl Egret {
 /// How long a part may take to stop before it is said what is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Stops, and says what is waited for when that takes long or the user asks again.
+/// Stops, and prints which part is waited for when that takes long or the user asks again.
 pub(crate) async fn stop(egret: Egret, signals: &mut Signals, output: Output) {
     // Nothing is read again while parts stop.
     signals.reload = None;
@@ -186,12 +186,12 @@ pub(crate) async fn stop(egret: Egret, signals: &mut Signals, output: Output) {
 /// What a part does while it stops.
 fn still_to_do(part: &str) -> &str {
     match part {
-        "server" => "requests that are being answered",
+        "server" => "requests in progress",
         "proxy" => "sessions through the proxy to end",
-        "monitor" => "alerts to be told",
+        "monitor" => "alerts to be sent",
         "branches" => "the servers of the branches to stop",
-        "views" => "refreshes of views that have begun",
-        "documents" => "writes of documents that have begun",
+        "views" => "running refreshes of views",
+        "documents" => "running writes of documents",
         "postgres" => "the embedded server to write its last checkpoint",
         "volume" => "the volume to be written to disk",
         other => other,
@@ -215,7 +215,8 @@ impl Signals {
     pub fn listen() -> anyhow::Result<Self> {
         // Under nohup it outlives its terminal.
         let ends_with_terminal = !is_ignored(SignalKind::hangup()) && has_terminal();
-        // A shell without job control starts programs in its background so that Ctrl-C does not reach them.
+        // A shell without job control starts programs in its background so that Ctrl-C does not
+        // reach them.
         let interrupt = (!is_ignored(SignalKind::interrupt()))
             .then(|| signal(SignalKind::interrupt()))
             .transpose()
@@ -229,8 +230,8 @@ impl Signals {
         })
     }
 
-    /// Waits until a stop is asked for: by SIGINT, unless it was ignored at the start, SIGTERM or a terminal that is
-    /// gone.
+    /// Waits until a stop is asked for: by SIGINT, unless it was ignored at the start, SIGTERM or a
+    /// terminal that is gone.
     pub async fn wait(&mut self) {
         loop {
             tokio::select! {
@@ -254,7 +255,8 @@ pub(crate) async fn heard(signal: &mut Option<Signal>) {
     }
 }
 
-/// Whether this process was started with a signal ignored (proc_pid_status(5)). Listening for it would end that.
+/// Whether this process was started with a signal ignored (proc_pid_status(5)). Listening for it
+/// would end that.
 pub(crate) fn is_ignored(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status
@@ -322,7 +324,7 @@ pub(crate) async fn start(
     let (started, asked) = tokio::select! {
         started = &mut starting => (started, false),
         () = signals.wait() => {
-            output.remark("stopping as soon as the start is through: what it has begun is finished first");
+            output.remark("stopping as soon as the start has finished");
             (starting.await, true)
         }
     };
@@ -337,7 +339,7 @@ pub(crate) async fn start(
 }
 
 /// A stack without services, in which engines whose files are gone have failed already.
-fn empty_stack(home: &Home) -> Stack {
+fn empty_stack(home: &DataDir) -> Stack {
     let stack = Stack::noting(Failures::of_files_in(home.data_dir()));
     if let Some(reason) = home.unreadable_list() {
         stack.failures().note(KNOWN_PARTS, reason);
@@ -349,14 +351,14 @@ fn empty_stack(home: &Home) -> Stack {
 }
 
 /// Keeps for the next start what there is now, and logs what could not start.
-fn note_start(home: &Home, stack: &Stack, has_postgres: bool) {
+fn note_start(home: &DataDir, stack: &Stack, has_postgres: bool) {
     if let Err(error) = home.note_present(stack.failures(), has_postgres) {
         tracing::warn!("{error:#}");
     }
     home.take_reserve();
     for failed in stack.failures().parts() {
         let FailedPart { part, reason, .. } = failed;
-        tracing::error!(part, reason, "a part could not start; the others serve");
+        tracing::error!(part, reason, "a service cannot start; the others serve");
     }
 }
 
@@ -385,7 +387,7 @@ fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
     let state = if failed.is_empty() {
         "is ready"
     } else {
-        "serves, but not all of it"
+        "serves, but some parts have failed"
     };
     let mut text = format!("egret {state}\n  API and docs  {}docs\n", greeting.url);
     for FailedPart {

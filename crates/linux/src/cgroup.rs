@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::trial;
 
-/// A directory of the hierarchy.
+/// A control group: a directory of the hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroup {
     path: PathBuf,
@@ -51,7 +51,7 @@ impl ControlGroup {
         Ok(Self { path })
     }
 
-    /// Its directory.
+    /// Path of the group's directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -85,9 +85,6 @@ impl ControlGroup {
     }
 
     /// The groups below this one.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn children(&self) -> io::Result<Vec<Self>> {
         let mut children = Vec::new();
         for entry in fs::read_dir(&self.path)? {
@@ -105,10 +102,7 @@ impl ControlGroup {
         !self.path.join("cgroup.type").exists()
     }
 
-    /// Makes it; one that exists is left as it is. Returns whether it is new.
-    ///
-    /// # Errors
-    /// The kernel's.
+    /// Creates the group; an existing one is left as it is. Returns whether it is new.
     pub fn make(&self) -> io::Result<bool> {
         match fs::create_dir(&self.path) {
             Ok(()) => Ok(true),
@@ -121,7 +115,8 @@ impl ControlGroup {
     /// `None` when another process has it.
     ///
     /// # Errors
-    /// The kernel's, also when the group does not exist, or was removed by the last holder of the lock.
+    /// The kernel's, also when the group does not exist, or was removed by the last holder of the
+    /// lock.
     pub fn lock(&self) -> io::Result<Option<File>> {
         use rustix::fs::{FlockOperation, flock};
         let directory = File::open(&self.path)?;
@@ -140,17 +135,11 @@ impl ControlGroup {
     }
 
     /// The controllers that can be given to groups below it.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn controllers(&self) -> io::Result<BTreeSet<String>> {
         self.words("cgroup.controllers")
     }
 
     /// The controllers that groups below it have.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn controllers_below(&self) -> io::Result<BTreeSet<String>> {
         self.words("cgroup.subtree_control")
     }
@@ -168,25 +157,20 @@ impl ControlGroup {
     /// # Errors
     /// The kernel's: there is no such file where the group lacks the controller.
     pub fn set(&self, file: &str, value: &str) -> io::Result<()> {
-        // Opened without O_CREAT, which cgroupfs refuses with another error than that it is missing.
+        // Opened without O_CREAT, which cgroupfs refuses with another error than that it is
+        // missing.
         let file = File::options().write(true).open(self.path.join(file))?;
         rustix::io::write(&file, value.as_bytes())?;
         Ok(())
     }
 
     /// A count in one of its files of keys and values, such as `oom_kill` in `memory.events`.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn count(&self, file: &str, key: &str) -> io::Result<u64> {
         let text = fs::read_to_string(self.path.join(file))?;
         Ok(value_of(&text, key).unwrap_or(0))
     }
 
     /// The processes in it, without those of groups below.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn processes(&self) -> io::Result<Vec<i32>> {
         let text = fs::read_to_string(self.path.join("cgroup.procs"))?;
         Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
@@ -200,10 +184,7 @@ impl ControlGroup {
         self.set("cgroup.procs", &pid.to_string())
     }
 
-    /// What a child enters the group by.
-    ///
-    /// # Errors
-    /// The kernel's.
+    /// Opens the group for a child that is to enter it.
     pub fn entrance(&self) -> io::Result<Entrance> {
         let processes = self.path.join("cgroup.procs");
         Ok(Entrance {
@@ -213,9 +194,6 @@ impl ControlGroup {
     }
 
     /// Kills every process in it and below; returns before they have ended.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn kill(&self) -> io::Result<()> {
         match self.set("cgroup.kill", "1") {
             // Linux before 5.14.
@@ -243,17 +221,11 @@ impl ControlGroup {
     }
 
     /// Whether it or a group below has processes.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn is_populated(&self) -> io::Result<bool> {
         Ok(self.count("cgroup.events", "populated")? != 0)
     }
 
     /// Waits until neither it nor a group below has processes; returns whether that is so.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn await_empty(&self, timeout: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + timeout;
         let events = File::open(self.path.join("cgroup.events"))?;
@@ -281,7 +253,8 @@ impl ControlGroup {
         }
     }
 
-    /// Removes it, without processes and groups below; one that does not exist is none the less gone.
+    /// Removes it, without processes and groups below; one that does not exist is none the less
+    /// gone.
     ///
     /// # Errors
     /// The kernel's: EBUSY where it has processes or groups below.
@@ -321,7 +294,8 @@ impl ControlGroup {
     }
 }
 
-/// A group and the list of its processes, open. They can be used after the right to open them is given up.
+/// A group and the list of its processes, open. They can be used after the right to open them is
+/// given up.
 #[derive(Debug)]
 pub struct Entrance {
     directory: OwnedFd,
@@ -330,9 +304,6 @@ pub struct Entrance {
 
 impl Entrance {
     /// Moves the calling process into the group: a bare system call, for a child before exec.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn enter(&self) -> io::Result<()> {
         rustix::io::write(self.processes.as_fd(), b"0")?;
         Ok(())
@@ -360,7 +331,8 @@ impl Entrance {
 /// A process and those that it descends from, the nearest first, as far as those between them live.
 pub fn ancestry(pid: i32) -> impl Iterator<Item = i32> {
     let above = |pid: &i32| parent_of(*pid).filter(|parent| *parent > 0);
-    // A chain of parents is short; a pid that is reused while it is followed could make it a circle.
+    // A chain of parents is short; a pid that is reused while it is followed could make it a
+    // circle.
     std::iter::successors(Some(pid), above).take(1_000)
 }
 
@@ -376,7 +348,8 @@ fn value_of(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(value)
 }
 
-/// Finds the directory of a group by /proc/PID/cgroup and /proc/PID/mountinfo (proc_pid_mountinfo(5)).
+/// Finds the directory of a group by /proc/PID/cgroup and /proc/PID/mountinfo
+/// (proc_pid_mountinfo(5)).
 fn locate(membership: &str, mounts: &str) -> Result<PathBuf, String> {
     let group = membership
         .lines()

@@ -40,20 +40,21 @@ pub const LANDLOCK_SIGNALS: i32 = 6;
 /// What a confined process may reach.
 #[derive(Clone, Debug)]
 pub struct Reach {
-    /// What it reaches as others do.
+    /// Paths that it reaches as other confined processes do.
     pub common: Arc<PathTable>,
     /// Directories to do everything in.
     pub writable: Vec<PathBuf>,
 }
 
-/// A user of a child's own.
+/// A user that only one child has.
 #[derive(Debug)]
 pub struct PrivateUser {
     /// The numeric user and group id; no other process has it.
     pub id: u32,
     /// Detached mounts, and where the child finds them instead of what is there for others.
     pub mounts: Vec<(OwnedFd, PathBuf)>,
-    /// A detached file system of the child's own to write to ([`mount::small_tmpfs`]), and where the child finds it.
+    /// A detached file system of the child's own to write to ([`mount::small_tmpfs`]), and where
+    /// the child finds it.
     pub scratch: Option<(OwnedFd, PathBuf)>,
 }
 
@@ -121,7 +122,7 @@ impl Confinement {
         })
     }
 
-    /// Has the child be in a control group first of all.
+    /// Moves the child into a control group before all other steps.
     #[must_use]
     pub fn in_group(mut self, group: Entrance) -> Self {
         self.group = Some(group);
@@ -137,8 +138,8 @@ impl Confinement {
     pub fn apply(self, command: &mut Command) -> &mut Command {
         #[expect(unsafe_code, reason = "pre_exec is the only way to act in the child")]
         // SAFETY: the closure runs in the forked child before exec and makes bare system calls only
-        // (see `enter`): it takes no lock and allocates nothing but errors, which end the child. What
-        // it uses was made before the fork and is owned by the closure.
+        // (see `enter`): it takes no lock and allocates nothing but errors, which end the child.
+        // What it uses was made before the fork and is owned by the closure.
         unsafe {
             command.pre_exec(move || self.enter())
         }
@@ -156,7 +157,6 @@ impl Confinement {
         }
     }
 
-    /// In the child.
     fn enter(&self) -> io::Result<()> {
         if let Some(group) = &self.group {
             group.enter()?;
@@ -164,8 +164,8 @@ impl Confinement {
         self.enter_from_within_group()
     }
 
-    /// In a child that is in its group, in this order: each step takes away what the next ones do not
-    /// need. Allocates nothing and takes no lock.
+    /// In a child that is in its group, in this order: each step takes away what the next ones do
+    /// not need. Allocates nothing and takes no lock.
     pub(crate) fn enter_from_within_group(&self) -> io::Result<()> {
         rustix::process::setsid()?;
         if let Some((_, root)) = &self.user {
@@ -309,8 +309,9 @@ pub fn has_processes(uid: u32) -> bool {
     rustix::process::getpriority_user(uid) != Err(rustix::io::Errno::SRCH)
 }
 
-/// Kills every process of a user, as far as they exist now; returns how many there were. The user is one
-/// like that of a [`PrivateUser`], whose processes have one id in all roles and no way to change it.
+/// Kills every process of a user, as far as they exist now; returns how many there were. The user
+/// is one like that of a [`PrivateUser`], whose processes have one id in all roles and no way to
+/// change it.
 pub fn kill_processes_of(uid: u32) -> usize {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return 0;
@@ -318,9 +319,9 @@ pub fn kill_processes_of(uid: u32) -> usize {
     let pids = entries.filter_map(|entry| {
         let entry = entry.ok()?;
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        // Unlike the files in it, the directory of a process belongs to its effective user also where it
-        // may not be dumped (`task_dump_owner` of the kernel's fs/proc/base.c). To read `status` of
-        // every process takes ten times as long.
+        // Unlike the files in it, the directory of a process belongs to its effective user also
+        // where it may not be dumped (`task_dump_owner` of the kernel's fs/proc/base.c). To read
+        // `status` of every process takes ten times as long.
         (entry.metadata().ok()?.uid() == uid).then_some(pid)
     });
     pids.filter(|pid| kill_if_of(*pid, uid)).count()

@@ -1,9 +1,9 @@
 //! A directory held open, for work as root in trees that belong to another user.
 //!
-//! Whoever owns a directory can replace what lies in it with a link at any moment. A path that is
+//! The owner of a directory can replace what lies in it with a link at any moment. A path that is
 //! looked at and then used would lead root elsewhere; here every step starts from an open directory
-//! and names one entry of it, and no link is ever followed. The owner also decides how deep the tree
-//! is and how many entries a directory has: names are read one at a time, and no more than
+//! and names one entry of it, and no link is ever followed. The owner also decides how deep the
+//! tree is and how many entries a directory has: names are read one at a time, and no more than
 //! [`DEPTH_MAX`] directories are open in a row.
 
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
-/// An open directory.
+/// A directory that is held open.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
@@ -40,27 +40,27 @@ impl From<DepthExceeded> for io::Error {
     }
 }
 
-/// What an entry is.
+/// Kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A directory.
+    /// A directory that can be entered.
     Directory,
-    /// A regular file.
+    /// A regular file with data.
     File,
-    /// A symbolic link.
+    /// A symbolic link, which is never followed.
     Link,
     /// A socket, pipe or device: no data.
     Other,
 }
 
-/// Of whom a file or directory is, and who may do what with it.
+/// Owner, group and permissions of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// The owning user.
+    /// User id of the owner.
     pub uid: u32,
-    /// The owning group.
+    /// Id of the owning group.
     pub gid: u32,
-    /// The permission bits.
+    /// The permission bits, without the file type.
     pub mode: u32,
 }
 
@@ -110,10 +110,8 @@ impl Directory {
         self.enter(name)
     }
 
-    /// The names in it, read as they are asked for. One that comes or goes meanwhile may be missing.
-    ///
-    /// # Errors
-    /// The kernel's.
+    /// The names in it, read as they are asked for. One that comes or goes meanwhile may be
+    /// missing.
     pub fn names(&self) -> io::Result<impl Iterator<Item = io::Result<OsString>> + use<>> {
         let name_of = |entry: rustix::io::Result<DirEntry>| match entry {
             Ok(entry) => {
@@ -126,18 +124,13 @@ impl Directory {
         Ok(Dir::read_from(&self.fd)?.filter_map(name_of))
     }
 
-    /// What an entry is now; whoever may write here can change it in the next moment.
-    ///
-    /// # Errors
-    /// The kernel's.
+    /// What an entry is now; a user that may write to this directory can change it in the next
+    /// moment.
     pub fn kind(&self, name: &OsStr) -> io::Result<Kind> {
         Ok(kind_of(&self.stat(name)?))
     }
 
-    /// An entry's numbers; of a link they are its own.
-    ///
-    /// # Errors
-    /// The kernel's.
+    /// The metadata of an entry; a link is not followed.
     pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(
             &self.fd,
@@ -147,17 +140,11 @@ impl Directory {
     }
 
     /// The directory's own rights.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn rights(&self) -> io::Result<Rights> {
         Ok(Rights::from(&rustix::fs::fstat(&self.fd)?))
     }
 
-    /// Gives the directory to whom `rights` says; the owner only as root.
-    ///
-    /// # Errors
-    /// The kernel's.
+    /// Sets owner, group and permissions of the directory; owner and group only as root.
     pub fn give(&self, rights: Rights) -> io::Result<()> {
         give(&self.fd, rights)
     }
@@ -173,7 +160,7 @@ impl Directory {
         if kind_of(&stat) != Kind::File {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "it is no regular file",
+                "it is not a regular file",
             ));
         }
         Ok((file, Rights::from(&stat)))
@@ -191,26 +178,18 @@ impl Directory {
     }
 
     /// Repeats a symbolic link of another directory here, as it stands.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn copy_link(&self, name: &OsStr, from: &Directory) -> io::Result<()> {
         let target = rustix::fs::readlinkat(&from.fd, name, Vec::new())?;
         Ok(rustix::fs::symlinkat(target, &self.fd, name)?)
     }
 
     /// Gives an entry another name, replacing what had it.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn rename(&self, name: &OsStr, new: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.fd, name, &self.fd, new)?)
     }
 
-    /// Removes an entry, with all in it when it is a directory, however deep; a missing one is fine.
-    ///
-    /// # Errors
-    /// The kernel's.
+    /// Removes an entry, with all in it when it is a directory, however deep; a missing one is
+    /// fine.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         if_present(self.remove_now(name))
     }
@@ -225,15 +204,13 @@ impl Directory {
     }
 
     /// Removes everything in the directory, however deep.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn clear(&self) -> io::Result<()> {
         self.clear_below(self, 0, &mut 0)
     }
 
-    /// What lies deeper than [`DEPTH_MAX`] below `top` is moved up into `top`, which is cleared until
-    /// it is empty: so no tree takes more than that many levels. `moved` numbers the new names.
+    /// What lies deeper than [`DEPTH_MAX`] below `top` is moved up into `top`, which is cleared
+    /// until it is empty: so no tree takes more than that many levels. `moved` numbers the new
+    /// names.
     fn clear_below(&self, top: &Directory, depth: usize, moved: &mut u64) -> io::Result<()> {
         loop {
             let mut is_empty = true;
@@ -266,9 +243,9 @@ impl Directory {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Lets this process's user read, change and enter a directory of its own: a process of the same user may have made
-    /// it with a mode that keeps even its owner out. Root is kept out by no mode, and other users' directories stay as
-    /// they are.
+    /// Lets this process's user read, change and enter a directory of its own: a process of the
+    /// same user may have made it with a mode that keeps even its owner out. Root is kept out by no
+    /// mode, and other users' directories stay as they are.
     ///
     /// # Errors
     /// The kernel's; `NotADirectory` for a link.
@@ -278,7 +255,8 @@ impl Directory {
         let stat = rustix::fs::fstat(&directory)?;
         let mode = Mode::from_raw_mode(stat.st_mode);
         if stat.st_uid == rustix::process::geteuid().as_raw() && !mode.contains(Mode::RWXU) {
-            // By its name in /proc, for fchmod(2) takes no descriptor that was opened as a mere path (open(2)).
+            // By its name in /proc, for fchmod(2) takes no descriptor that was opened as a mere
+            // path (open(2)).
             let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
             rustix::fs::chmod(opened, mode | Mode::RWXU)?;
         }
@@ -306,10 +284,7 @@ fn if_present(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Gives an open file or directory to whom `rights` says; the owner only as root.
-///
-/// # Errors
-/// The kernel's.
+/// Sets owner, group and permissions of an open file or directory; owner and group only as root.
 pub fn give(fd: impl std::os::fd::AsFd, rights: Rights) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let owner = (Uid::from_raw(rights.uid), Gid::from_raw(rights.gid));
@@ -319,7 +294,7 @@ pub fn give(fd: impl std::os::fd::AsFd, rights: Rights) -> io::Result<()> {
     Ok(rustix::fs::fchmod(&fd, Mode::from_raw_mode(rights.mode))?)
 }
 
-/// What the numbers describe.
+/// The kind of file that the metadata describes.
 pub fn kind_of(stat: &Stat) -> Kind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Kind::Directory,

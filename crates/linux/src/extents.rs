@@ -12,9 +12,9 @@ use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 
 /// Extents asked for in one call.
 const EXTENTS: usize = 128;
-/// `FIEMAP_EXTENT_LAST`.
+/// `FIEMAP_EXTENT_LAST`: the last extent of the file.
 const LAST: u32 = 0x1;
-/// `FIEMAP_EXTENT_SHARED`.
+/// `FIEMAP_EXTENT_SHARED`: the extent is shared with other files.
 const SHARED: u32 = 0x2000;
 /// `FIEMAP_FLAG_SYNC`: write what is delayed first, so that it has extents to count.
 const SYNC: u32 = 0x1;

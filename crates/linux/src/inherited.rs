@@ -5,8 +5,8 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::fs::FileType;
 
-/// Takes over an anonymous file in memory (memfd_create(2)) by its number. From then on it is closed
-/// when this process executes another program.
+/// Takes over an anonymous file in memory (memfd_create(2)) by its number. From then on it is
+/// closed when this process executes another program.
 ///
 /// # Errors
 /// When there is no such file, or it is one with a name.
@@ -30,6 +30,7 @@ pub fn memory_file(number: RawFd) -> io::Result<OwnedFd> {
         unsafe_code,
         reason = "a number is all that the program before can pass on"
     )]
-    // SAFETY: it is open and was opened before this program began, so no value of this process owns it.
+    // SAFETY: it is open and was opened before this program began, so no value of this process owns
+    // it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }

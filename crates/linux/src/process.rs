@@ -8,8 +8,8 @@ use std::path::PathBuf;
 /// The working directory of a process.
 ///
 /// The kernel shows it to the process's own user, and to root only with CAP_SYS_PTRACE (ptrace(2),
-/// `PTRACE_MODE_READ_FSCREDS`), which containers do not have by default. Root without it looks with the
-/// filesystem credentials of the process's user, which CAP_SETUID and CAP_SETGID allow.
+/// `PTRACE_MODE_READ_FSCREDS`), which containers do not have by default. Root without it looks with
+/// the filesystem credentials of the process's user, which CAP_SETUID and CAP_SETGID allow.
 ///
 /// # Errors
 /// The operating system's refusal: there is no such process, or it may not be looked at.
@@ -26,9 +26,9 @@ pub fn working_directory(pid: i32) -> io::Result<PathBuf> {
     }
 }
 
-/// The filesystem credentials of this thread (credentials(7)) are those of another user until it is dropped.
+/// The filesystem credentials of this thread (credentials(7)) are those of another user until it is
+/// dropped.
 struct FilesystemCredentials {
-    /// Those of before.
     uid: u32,
     gid: u32,
 }
@@ -52,8 +52,9 @@ impl Drop for FilesystemCredentials {
 /// Sets the filesystem user of this thread and returns the one of before.
 fn set_uid(uid: u32) -> u32 {
     #[expect(unsafe_code, reason = "no safe crate wraps setfsuid")]
-    // SAFETY: setfsuid(2) takes a number and touches no memory. It concerns the calling thread alone (the C
-    // library does not repeat it in others), which restores it before it does anything else.
+    // SAFETY: setfsuid(2) takes a number and touches no memory. It concerns the calling thread
+    // alone (the C library does not repeat it in others), which restores it before it does anything
+    // else.
     let before = unsafe { libc::setfsuid(uid) };
     before.cast_unsigned()
 }

@@ -1,5 +1,5 @@
-//! Reading files at paths that others may have a say in, without waiting: opening a pipe that nobody writes to would
-//! never end.
+//! Reading files at paths that others may have a say in, without waiting: opening a pipe without a
+//! writer would never end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -14,7 +14,8 @@ const WITHOUT_WAITING: i32 = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// `InvalidInput` for what is none, such as a pipe, a device or a directory, and what the system says.
+/// `InvalidInput` for what is none, such as a pipe, a device or a directory, and what the system
+/// says.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
@@ -25,7 +26,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
     Err(io::Error::new(
         io::ErrorKind::InvalidInput,
-        "it is no regular file",
+        "it is not a regular file",
     ))
 }
 

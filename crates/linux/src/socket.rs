@@ -1,6 +1,6 @@
 //! Finding the socket of a server whose directory belongs to that server's user.
 //!
-//! Whoever owns the directory can put a symbolic link in the place of the socket, which connect(2)
+//! The owner of the directory can put a symbolic link in the place of the socket, which connect(2)
 //! would follow with the rights of this process: to the socket of another server. Here the socket
 //! itself is held, and only one link is followed on the way: root's own to a file system that the
 //! server has mounted for itself (`/proc/PID/root/…`).
@@ -42,7 +42,8 @@ impl SocketPath {
     /// Finds the socket `name` in a directory whose own path is trusted.
     ///
     /// # Errors
-    /// [`ForeignSocket`] for a link that is not root's own, and for what is no socket; the kernel's.
+    /// [`ForeignSocket`] for a link that is not root's own, and for what is no socket; the
+    /// kernel's.
     pub fn find(directory: &Path, name: &OsStr) -> io::Result<Self> {
         let path = directory.join(name);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -54,7 +55,7 @@ impl SocketPath {
             let is_own = stat.st_uid == 0 && rustix::process::geteuid().is_root();
             let target = if is_own { mounted_by(&held)? } else { None };
             let Some((root, inside)) = target else {
-                return Err(foreign(path, "is a link that Egret has not made"));
+                return Err(foreign(path, "is a link that Egret did not create"));
             };
             held = below(&root, &inside).map_err(|error| match error {
                 Errno::LOOP => foreign(path.clone(), "leads to a link of the server's user"),
@@ -63,7 +64,7 @@ impl SocketPath {
             stat = rustix::fs::fstat(&held)?;
         }
         if kind(&stat) != FileType::Socket {
-            return Err(foreign(path, "is no socket"));
+            return Err(foreign(path, "is not a socket"));
         }
         Ok(Self {
             held,
@@ -99,8 +100,8 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// The root directory of a process to which an open link leads, and the way below; `None` for a link to
-/// anything else.
+/// The root directory of a process to which an open link leads, and the way below; `None` for a
+/// link to anything else.
 fn mounted_by(link: &OwnedFd) -> io::Result<Option<(PathBuf, PathBuf)>> {
     let target = rustix::fs::readlinkat(link, "", Vec::new())?;
     let target = Path::new(OsStr::from_bytes(target.as_bytes()));
@@ -117,8 +118,8 @@ fn mounted_by(link: &OwnedFd) -> io::Result<Option<(PathBuf, PathBuf)>> {
     Ok(is_root.then(|| (format!("/proc/{pid}/root").into(), parts.as_path().into())))
 }
 
-/// Opens what lies below the root directory of a process, without following any link (openat2(2); the
-/// kernel that makes a mount for a server has it).
+/// Opens what lies below the root directory of a process, without following any link (openat2(2);
+/// the kernel that makes a mount for a server has it).
 fn below(root: &Path, inside: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(root, flags, Mode::empty())?;

@@ -31,16 +31,16 @@ pub struct Program {
 /// The first three descriptors of a process.
 #[derive(Debug)]
 pub struct StandardStreams {
-    /// What it reads.
+    /// Standard input of the program.
     pub input: OwnedFd,
-    /// What it prints to.
+    /// Standard output of the program.
     pub output: OwnedFd,
-    /// Where its errors go.
+    /// Standard error of the program.
     pub errors: OwnedFd,
 }
 
 impl Program {
-    /// The same for the standard library.
+    /// The same program for the standard library.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         let environment = self.environment.iter().map(|(name, value)| (name, value));
@@ -87,7 +87,7 @@ impl Program {
         group: BorrowedFd<'_>,
         streams: &StandardStreams,
         confinement: &Confinement,
-    ) -> io::Result<Spawning> {
+    ) -> io::Result<PendingChild> {
         let text = |text: OsString| -> io::Result<CString> { Ok(CString::new(text.into_vec())?) };
         let path = text(self.path.clone().into())?;
         let mut arguments = vec![path.clone()];
@@ -110,13 +110,13 @@ impl Program {
             report: &report,
         };
         match clone_into(group)? {
-            Some(pid) => Ok(Spawning { pid, errors }),
+            Some(pid) => Ok(PendingChild { pid, errors }),
             None => end_of_child(&image, confinement),
         }
     }
 }
 
-/// What a child becomes. All of it was made before the child.
+/// What the child executes. All of it is allocated before the child is made.
 struct Image<'a> {
     path: &'a CString,
     /// Each ends with a null pointer, as execve(2) wants it.
@@ -128,14 +128,14 @@ struct Image<'a> {
 }
 
 /// A child that has not run its program yet.
-struct Spawning {
+struct PendingChild {
     pid: Pid,
-    /// Ends when the program runs.
+    /// Receives the child's error; closed when the program runs.
     errors: OwnedFd,
 }
 
-impl Spawning {
-    /// Returns when the program runs.
+impl PendingChild {
+    /// Waits until the program runs, or fails with the child's error.
     fn wait_for_exec(self) -> io::Result<Pid> {
         let mut report = Vec::new();
         let read = File::from(self.errors).read_to_end(&mut report);
@@ -157,8 +157,8 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     pointers.chain([ptr::null()]).collect()
 }
 
-/// Whether the kernel has no clone3(2), does not know the flags, or a filter of system calls keeps it
-/// from being used.
+/// Whether the kernel has no clone3(2), does not know the flags, or a filter of system calls keeps
+/// it from being used.
 fn is_unsupported(error: &io::Error) -> bool {
     let numbers = [
         libc::ENOSYS,
@@ -191,10 +191,11 @@ const _: () = assert!(size_of::<CloneArguments>() == 88);
 
 /// `CLONE_CLEAR_SIGHAND` of `linux/sched.h`: no handler of this process runs in the child.
 const CLEAR_SIGNAL_HANDLERS: u64 = 0x1_0000_0000;
-/// `CLONE_INTO_CGROUP` of `linux/sched.h`.
+/// `CLONE_INTO_CGROUP` of `linux/sched.h`: the child begins in another control group.
 const INTO_CONTROL_GROUP: u64 = 0x2_0000_0000;
 
-/// Makes a child as fork(2) does, in the group of this directory. Returns twice: in the child `None`.
+/// Makes a child as fork(2) does, in the group of this directory. Returns twice: in the child
+/// `None`.
 fn clone_into(group: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
     let arguments = CloneArguments {
         flags: CLEAR_SIGNAL_HANDLERS | INTO_CONTROL_GROUP,
@@ -204,10 +205,10 @@ fn clone_into(group: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
     };
     #[expect(unsafe_code, reason = "no crate wraps clone3")]
     // SAFETY: the kernel reads the 88 bytes of the struct, whose layout is asserted above. Without
-    // CLONE_VM the child has a copy of this process's memory and, without a stack of its own, of this
-    // stack: it goes on here as the one thread of the copy. The C library knows nothing of it, so that
-    // locks of other threads may be held in the copy for good; the one caller has the child go to
-    // `end_of_child` at once, which takes none and does not return.
+    // CLONE_VM the child has a copy of this process's memory and, without a stack of its own, of
+    // this stack: it goes on here as the one thread of the copy. The C library knows nothing of it,
+    // so that locks of other threads may be held in the copy for good; the one caller has the child
+    // go to `end_of_child` at once, which takes none and does not return.
     let pid = unsafe {
         libc::syscall(
             libc::SYS_clone3,
@@ -221,7 +222,8 @@ fn clone_into(group: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
     Ok(Pid::from_raw(i32::try_from(pid).unwrap_or(0)))
 }
 
-/// In the child: becomes the program, or reports why not and ends. Neither allocates nor takes a lock.
+/// In the child: becomes the program, or reports why not and ends. Neither allocates nor takes a
+/// lock.
 fn end_of_child(image: &Image<'_>, confinement: &Confinement) -> ! {
     let error = match prepare(image, confinement) {
         Ok(()) => execute(image),

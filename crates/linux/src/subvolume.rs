@@ -10,13 +10,13 @@ use std::path::Path;
 
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 
-/// `BTRFS_IOCTL_MAGIC`.
+/// `BTRFS_IOCTL_MAGIC`: the ioctl type of btrfs.
 const MAGIC: u8 = 0x94;
 /// `BTRFS_SUBVOL_NAME_MAX` + 1: the room for a name with its terminating zero.
 const NAME_ROOM: usize = 4040;
 /// The inode number of every subvolume's top directory (`BTRFS_FIRST_FREE_OBJECTID`).
 const SUBVOLUME_INODE: u64 = 256;
-/// `BTRFS_SUPER_MAGIC` of `linux/magic.h`.
+/// `BTRFS_SUPER_MAGIC` of `linux/magic.h`, by which statfs(2) names btrfs.
 const BTRFS_SUPER_MAGIC: u64 = 0x9123_683E;
 
 /// `struct btrfs_ioctl_vol_args_v2`, 4096 bytes.
@@ -121,7 +121,7 @@ pub fn delete(path: &Path) -> io::Result<()> {
     run::<SNAPSHOT_DESTROY>(path, None)
 }
 
-/// `BTRFS_SUBVOL_RDONLY`.
+/// `BTRFS_SUBVOL_RDONLY`: the subvolume is read-only.
 const READ_ONLY: u64 = 1 << 1;
 
 /// `BTRFS_IOC_SUBVOL_SETFLAGS`, `_IOW(0x94, 26, __u64)`.
@@ -131,8 +131,8 @@ struct SetFlags(u64);
     unsafe_code,
     reason = "an ioctl is described to rustix by implementing its unsafe trait"
 )]
-// SAFETY: the kernel reads one u64 from the pointer, which is a field of the value that rustix keeps
-// alive through the call, and writes nothing back.
+// SAFETY: the kernel reads one u64 from the pointer, which is a field of the value that rustix
+// keeps alive through the call, and writes nothing back.
 unsafe impl Ioctl for SetFlags {
     type Output = ();
 
@@ -158,7 +158,8 @@ unsafe impl Ioctl for SetFlags {
 pub fn make_read_only(path: &Path) -> io::Result<()> {
     let subvolume = File::open(path)?;
     #[expect(unsafe_code, reason = "calling an ioctl is unsafe in rustix")]
-    // SAFETY: `SetFlags` describes its ioctl truthfully and `subvolume` stays open through the call.
+    // SAFETY: `SetFlags` describes its ioctl truthfully and `subvolume` stays open through the
+    // call.
     unsafe {
         ioctl(subvolume.as_fd(), SetFlags(READ_ONLY))?;
     }

@@ -9,17 +9,17 @@ use crate::cgroup::ControlGroup;
 /// Set in a test that runs again as an unprivileged user.
 const UNPRIVILEGED: &str = "EGRET_TEST_UNPRIVILEGED";
 
-/// The user and group `nobody` of most systems.
+/// The overflow user and group id, which owns nothing on most systems.
 const NOBODY: u32 = 65_534;
 
-/// Says that a test leaves out what it is for, past what captures the output of tests that pass.
+/// Reports that a test skips its check, past the capture of the output of tests that pass.
 pub fn not_checked(reason: impl std::fmt::Display) {
-    // Without standard error nobody reads it.
+    // Without standard error there is no reader.
     let _ = std::io::stderr().write_all(format!("NOT CHECKED: {reason}\n").as_bytes());
 }
 
 /// A new group below the one of this process; `None`, which is said, where none can be made.
-pub fn new_group(name: &str) -> Option<ControlGroup> {
+pub(crate) fn new_group(name: &str) -> Option<ControlGroup> {
     let made = ControlGroup::own().and_then(|own| {
         let group = own.child(&format!("egret-test-{name}-{}", std::process::id()));
         group.make().map_err(|error| error.to_string())?;

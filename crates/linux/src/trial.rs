@@ -1,4 +1,5 @@
-//! Trying out, in a child that ends at once, what a process does to itself before it runs a program.
+//! Trying out, in a child that ends at once, what a process does to itself before it runs a
+//! program.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -10,7 +11,8 @@ use std::process::Command;
 /// Those of the step, and the kernel's where there can be no child.
 ///
 /// # Safety
-/// `step` runs between fork and exec: it makes system calls alone, takes no lock and allocates nothing.
+/// `step` runs between fork and exec: it makes system calls alone, takes no lock and allocates
+/// nothing.
 #[expect(unsafe_code, reason = "pre_exec is the only way to act in the child")]
 pub(crate) unsafe fn in_child(
     step: impl Fn() -> io::Result<()> + Send + Sync + 'static,

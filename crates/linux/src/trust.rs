@@ -1,9 +1,9 @@
 //! Which paths only root and this user can change, and programs found in such places alone.
 //!
-//! A process that runs as root does what its files say. A file is *trusted* when root or the process's
-//! own user owns it, nobody else may write to it, and the same holds for each directory and symbolic
-//! link on the way to it. A directory with the sticky bit (`/tmp`) may be writable by others as long as
-//! the entry in it is not: only its owner can replace that entry.
+//! A process that runs as root does what its files say. A file is *trusted* when root or the
+//! process's own user owns it, no other user may write to it, and the same holds for each directory
+//! and symbolic link on the way to it. A directory with the sticky bit (`/tmp`) may be writable by
+//! others as long as the entry in it is not: only its owner can replace that entry.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -33,11 +33,11 @@ const SYSTEM_DIRECTORIES: [&str; 6] = [
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// A part of the path belongs to another user than root or this one.
-    #[error("{} belongs to user id {owner}, who could change it", .path.display())]
+    #[error("{} belongs to user id {owner}, which could change it", .path.display())]
     ForeignOwner {
         /// The file, directory or link.
         path: PathBuf,
-        /// Its owner.
+        /// User id of its owner.
         owner: u32,
     },
     /// A part of the path can be written by others.
@@ -46,16 +46,17 @@ pub enum TrustError {
         /// The file or directory.
         path: PathBuf,
     },
-    /// A file in a directory of everybody's has a second name, which another user may have given it.
+    /// A file in a directory that every user can write to has a second name, which another user may
+    /// have given it.
     #[error("{} is a hard link in a directory that others can write to", .path.display())]
     HardLink {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The path cannot be examined.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// Where it failed.
+        /// Path of the part that cannot be examined.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,

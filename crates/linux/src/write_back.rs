@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// wait for the disk, unless its queue is full.
 ///
 /// # Errors
-/// The kernel's; those of an earlier write are left to whoever calls fsync(2).
+/// The kernel's; errors of an earlier write are left to the next caller of fsync(2).
 pub fn start(file: impl AsFd) -> io::Result<()> {
     #[expect(unsafe_code, reason = "no safe crate offers sync_file_range")]
     // SAFETY: the call takes numbers alone, reads and writes no memory of this process, and the

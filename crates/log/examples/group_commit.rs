@@ -1,25 +1,25 @@
-//! How many appends a second one sync can carry: the figures of this crate, beside the bare disk
-//! in the same run. `cargo run --release -p egret-log --example group_commit -- <directory> [seconds]`.
+//! How many appends a second one sync can carry: the figures of this crate, beside the bare disk in
+//! the same run. `cargo run --release -p egret-log --example group_commit -- <directory>
+//! [seconds]`.
 
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use egret_log::group::{Group, GroupConfig, Ticket};
+use egret_log::group::{GroupCommitter, GroupConfig, Ticket};
 use egret_log::{
-    Appended, Batch, Directory, Disk, DiskFile, FileLog, Log, LogConfig, LogReader, Seq,
+    AppendResult, Batch, Directory, Disk, DiskFile, FileLog, Log, LogConfig, LogReader, Seq,
 };
 
 const RECORD: [u8; 128] = [7; 128];
 
 /// What one arm did.
-struct Measured {
+struct ArmResult {
     per_second: f64,
-    /// Sorted.
     latencies: Vec<Duration>,
 }
 
-impl Measured {
+impl ArmResult {
     fn new(count: usize, elapsed: Duration, mut latencies: Vec<Duration>) -> Self {
         latencies.sort_unstable();
         Self {
@@ -46,7 +46,7 @@ impl Measured {
 }
 
 /// 4 KiB written and synced, in a file that is there already.
-fn bare(directory: &Path, time: Duration) -> std::io::Result<Measured> {
+fn bare(directory: &Path, time: Duration) -> std::io::Result<ArmResult> {
     let disk = Directory::open(directory)?;
     let file = disk.create("bare")?;
     for block in 0..16_384u64 {
@@ -62,11 +62,11 @@ fn bare(directory: &Path, time: Duration) -> std::io::Result<Measured> {
         latencies.push(start.elapsed());
     }
     disk.remove("bare")?;
-    Ok(Measured::new(latencies.len(), begin.elapsed(), latencies))
+    Ok(ArmResult::new(latencies.len(), begin.elapsed(), latencies))
 }
 
 /// One owner, one record an append: what there would be without coalescing.
-fn one_by_one(log: &mut FileLog, time: Duration) -> Measured {
+fn one_by_one(log: &mut FileLog, time: Duration) -> ArmResult {
     let mut batch = Batch::new();
     let mut latencies = Vec::new();
     let begin = Instant::now();
@@ -75,14 +75,14 @@ fn one_by_one(log: &mut FileLog, time: Duration) -> Measured {
         batch.push(&RECORD);
         let expected = log.next();
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert!(matches!(appended, Appended::Committed(_)));
+        assert!(matches!(appended, AppendResult::Committed(_)));
         latencies.push(start.elapsed());
     }
-    Measured::new(latencies.len(), begin.elapsed(), latencies)
+    ArmResult::new(latencies.len(), begin.elapsed(), latencies)
 }
 
 /// One thread that waits for each record.
-fn alone(group: &Group<FileLog>, time: Duration) -> Measured {
+fn alone(group: &GroupCommitter<FileLog>, time: Duration) -> ArmResult {
     let mut latencies = Vec::new();
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -90,11 +90,16 @@ fn alone(group: &Group<FileLog>, time: Duration) -> Measured {
         group.append(&RECORD).expect("the disk works");
         latencies.push(start.elapsed());
     }
-    Measured::new(latencies.len(), begin.elapsed(), latencies)
+    ArmResult::new(latencies.len(), begin.elapsed(), latencies)
 }
 
 /// `threads` that keep `in_flight` records between them on the way.
-fn many(group: &Group<FileLog>, threads: usize, in_flight: usize, time: Duration) -> Measured {
+fn many(
+    group: &GroupCommitter<FileLog>,
+    threads: usize,
+    in_flight: usize,
+    time: Duration,
+) -> ArmResult {
     let begin = Instant::now();
     let results: Vec<(usize, Vec<Duration>)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -105,10 +110,14 @@ fn many(group: &Group<FileLog>, threads: usize, in_flight: usize, time: Duration
     });
     let count = results.iter().map(|(count, _)| count).sum();
     let latencies = results.into_iter().flat_map(|(_, latencies)| latencies);
-    Measured::new(count, begin.elapsed(), latencies.collect())
+    ArmResult::new(count, begin.elapsed(), latencies.collect())
 }
 
-fn window(group: &Group<FileLog>, in_flight: usize, until: Instant) -> (usize, Vec<Duration>) {
+fn window(
+    group: &GroupCommitter<FileLog>,
+    in_flight: usize,
+    until: Instant,
+) -> (usize, Vec<Duration>) {
     let mut waiting: VecDeque<(Ticket, Instant)> = VecDeque::with_capacity(in_flight);
     let mut latencies = Vec::new();
     let mut count = 0;
@@ -152,7 +161,7 @@ fn replay(directory: &Path) {
     );
     let begin = Instant::now();
     let bytes: usize = log
-        .tail(log.first())
+        .read_from(log.first())
         .map(|item| 16 + item.expect("the log is whole").1.len())
         .sum();
     println!("tail: {:.2} GB/s", rate(bytes as u64, begin));
@@ -189,7 +198,7 @@ fn main() {
     base.print("bare 4 KiB pwrite + fdatasync", &base);
     let mut log = open(&directory.join("log"));
     one_by_one(&mut log, time).print("one by one, no coalescing", &base);
-    let group = Group::start(log, GroupConfig::default()).expect("a thread starts");
+    let group = GroupCommitter::start(log, GroupConfig::default()).expect("a thread starts");
     alone(&group, time).print("one appender", &base);
     for (threads, in_flight) in [(2, 64), (4, 64), (2, 512), (4, 512), (8, 512)] {
         group

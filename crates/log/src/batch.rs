@@ -1,5 +1,5 @@
-//! Records on their way into a log, laid out as they will be on disk, so that an append is one write
-//! of one buffer.
+//! Records on their way into a log, laid out as they will be on disk, so that an append is one
+//! write of one buffer.
 
 use crate::Seq;
 use crate::format::{
@@ -30,7 +30,7 @@ impl Batch {
         }
     }
 
-    /// Adds a record.
+    /// Appends one record to the batch.
     pub fn push(&mut self, record: &[u8]) {
         self.push_with(|buffer| buffer.extend_from_slice(record));
     }
@@ -55,7 +55,7 @@ impl Batch {
     ///
     /// # Panics
     /// When `encode` shortens the buffer, or the batch reaches 4 GiB.
-    pub fn try_push_with<E>(
+    pub(crate) fn try_push_with<E>(
         &mut self,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -77,7 +77,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Number of records.
+    /// Number of records in the batch.
     pub fn len(&self) -> usize {
         self.starts.len()
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use egret_base::settings::Value;
+
 use crate::Seq;
 
 /// When an append counts as done.
@@ -10,15 +12,65 @@ pub enum Durability {
     /// After fdatasync: an acknowledged record survives a loss of power.
     Fsync,
     /// After the write; the owner syncs when this much time has passed since the oldest record that
-    /// is not synced. A loss of power loses at most that much; a crash of the process alone, nothing.
+    /// is not synced. A loss of power loses at most that much; a crash of the process alone,
+    /// nothing.
     Interval(Duration),
     /// After the write; records are never synced unless the owner asks, or more than
-    /// [`LogConfig::open_segments_max`] sealed segments wait for it. A loss of power may lose whatever the
-    /// kernel had not written yet.
+    /// [`LogConfig::open_segments_max`] sealed segments wait for it. A loss of power may lose
+    /// whatever the kernel had not written yet.
     None,
 }
 
-/// Who makes spare segments and tidies up after truncation and compaction.
+/// [`Durability`] as a setting of the engines names it; the interval is a setting of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DurabilityMode {
+    /// [`Durability::Fsync`].
+    #[default]
+    Fsync,
+    /// [`Durability::Interval`].
+    Interval,
+    /// [`Durability::None`].
+    None,
+}
+
+impl DurabilityMode {
+    /// Name of the mode, as in settings and in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::Interval => "interval",
+            Self::None => "none",
+        }
+    }
+
+    /// The durability, with the interval for the mode that has one.
+    pub fn with_interval(self, interval: Duration) -> Durability {
+        match self {
+            Self::Fsync => Durability::Fsync,
+            Self::Interval => Durability::Interval(interval),
+            Self::None => Durability::None,
+        }
+    }
+}
+
+impl Value for DurabilityMode {
+    fn form() -> String {
+        "`fsync`, `interval` or `none`".to_owned()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        [Self::Fsync, Self::Interval, Self::None]
+            .into_iter()
+            .find(|mode| mode.name() == text)
+            .ok_or_else(|| format!("`{text}` is not {}", Self::form()))
+    }
+
+    fn show(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+/// What makes spare segments and tidies up after truncation and compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Housekeeping {
     /// A thread of the log's own.
@@ -46,20 +98,21 @@ pub struct LogConfig {
     pub cache_bytes: usize,
     /// Memory for chunks read from files. Default: 8 MiB.
     pub chunk_cache_bytes: usize,
-    /// Bytes of records between two entries of the index in memory, each of which takes 24 bytes; also
-    /// the least that is read at once. Default: 16 KiB.
+    /// Bytes of records between two entries of the index in memory, each of which takes 24 bytes;
+    /// also the least that is read at once. Default: 16 KiB.
     pub index_stride_bytes: u64,
-    /// Segments whose files are kept open, those used last, apart from the active one and the spare ones.
-    /// A reader keeps what it reads open itself. Default: 32.
+    /// Segments whose files are kept open, those used last, apart from the active one and the spare
+    /// ones. A reader keeps what it reads open itself. Default: 32.
     pub open_segments_max: usize,
     /// Refuses to begin a log where there is none. Default: false.
     pub must_exist: bool,
-    /// Every record below is known from elsewhere to have been durable: a log that ends before it is refused.
-    /// Default: 0.
+    /// Every record below is known from elsewhere to have been durable: a log that ends before it
+    /// is refused. Default: 0.
     pub durable_below: Seq,
-    /// Refuses a log without an end mark, where it is known from elsewhere that it had one. Default: false.
+    /// Refuses a log without an end mark, where it is known from elsewhere that it had one.
+    /// Default: false.
     pub mark_must_exist: bool,
-    /// Who makes spare segments. Default: a thread.
+    /// What makes spare segments. Default: a thread of the log.
     pub housekeeping: Housekeeping,
 }
 

@@ -8,15 +8,12 @@ pub use directory::Directory;
 
 /// A directory with the files of one log. Names are plain file names.
 pub trait Disk: Clone + Send + Sync + 'static {
-    /// An open file.
+    /// The type of an open file.
     type File: DiskFile;
     /// Keeps other writers out until it is dropped.
     type Lock: Send + Sync + 'static;
 
     /// Opens an existing file for reading and writing.
-    ///
-    /// # Errors
-    /// What the system says.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
     /// Makes a new, empty file and opens it for reading and writing.
@@ -26,39 +23,24 @@ pub trait Disk: Clone + Send + Sync + 'static {
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
     /// Renames a file; one that has the new name is replaced.
-    ///
-    /// # Errors
-    /// What the system says.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Deletes a file. Whoever has it open can go on reading.
-    ///
-    /// # Errors
-    /// What the system says.
+    /// Deletes a file. Readers that have it open can go on reading.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Every file's name.
-    ///
-    /// # Errors
-    /// What the system says.
+    /// Names of all files in the directory.
     fn list(&self) -> io::Result<Vec<String>>;
 
     /// Makes creations, renames and removals durable.
-    ///
-    /// # Errors
-    /// What the system says.
     fn sync_directory(&self) -> io::Result<()>;
 
     /// Bytes of disk space that are free for this process.
-    ///
-    /// # Errors
-    /// What the system says.
     fn free_bytes(&self) -> io::Result<u64>;
 
     /// Takes the directory for one writer.
     ///
     /// # Errors
-    /// `WouldBlock` with the holder's process id as text when somebody has it.
+    /// `WouldBlock` with the holder's process id as text when another writer has the lock.
     fn lock(&self) -> io::Result<Self::Lock>;
 
     /// The directory's path, for messages.
@@ -68,16 +50,10 @@ pub trait Disk: Clone + Send + Sync + 'static {
 /// An open file of a [`Disk`].
 pub trait DiskFile: Send + Sync + 'static {
     /// Writes some of `bytes` at `offset` and answers how many.
-    ///
-    /// # Errors
-    /// What the system says.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
     /// Appends bytes from `offset` on to `buffer`, at most as many as it has spare capacity for,
     /// and answers how many; 0 at the end.
-    ///
-    /// # Errors
-    /// What the system says.
     fn read_at(&self, buffer: &mut Vec<u8>, offset: u64) -> io::Result<usize>;
 
     /// Makes the content durable (fdatasync).
@@ -87,21 +63,13 @@ pub trait DiskFile: Send + Sync + 'static {
     fn sync_data(&self) -> io::Result<()>;
 
     /// Cuts the file off after so many bytes.
-    ///
-    /// # Errors
-    /// What the system says.
     fn truncate(&self, size_bytes: u64) -> io::Result<()>;
 
-    /// Size in bytes.
-    ///
-    /// # Errors
-    /// What the system says.
+    /// Size of the file, in bytes.
     fn size_bytes(&self) -> io::Result<u64>;
 
-    /// Whether the file can also be reached by another name, so that what is written to it changes there too.
-    ///
-    /// # Errors
-    /// What the system says.
+    /// Whether the file can also be reached by another name, so that what is written to it changes
+    /// there too.
     fn has_other_names(&self) -> io::Result<bool>;
 }
 
@@ -109,11 +77,8 @@ pub trait DiskFile: Send + Sync + 'static {
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
 /// Writes all of `bytes` at `offset`, however many calls it takes.
-///
-/// # Errors
-/// What the system says.
-pub fn write_all(
-    file: &(impl DiskFile + ?Sized),
+pub fn write_all<F: DiskFile + ?Sized>(
+    file: &F,
     mut bytes: &[u8],
     mut offset: u64,
 ) -> io::Result<()> {
@@ -132,11 +97,8 @@ pub fn write_all(
 }
 
 /// The `length` bytes from `offset` on, fewer only where the file ends.
-///
-/// # Errors
-/// What the system says.
-pub fn read_exactly(
-    file: &(impl DiskFile + ?Sized),
+pub fn read_exactly<F: DiskFile + ?Sized>(
+    file: &F,
     offset: u64,
     length: usize,
 ) -> io::Result<Vec<u8>> {
@@ -154,8 +116,8 @@ pub fn read_exactly(
     Ok(buffer)
 }
 
-/// How much of a new file is written between two syncs: a longer one would hold up the syncs of
-/// whoever appends at the same time.
+/// How much of a new file is written between two syncs: a longer write would hold up concurrent
+/// syncs of the log.
 const FILL_BYTES: u64 = 128 << 10;
 
 /// Fills a new file with zeros, durably.
@@ -179,6 +141,11 @@ pub(crate) fn write_zeros(file: &impl DiskFile, from: u64, to: u64) -> io::Resul
         offset += length;
     }
     Ok(())
+}
+
+/// Whether `error` says that the disk has lost a part of what was to be read, as it will say again.
+pub fn is_lost(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 /// Whether `error` says that there is no space, which leaves a log usable.

@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
-use egret_base::{Coded, Kind, LimitExceeded};
+use egret_base::{CodedError, Kind, LimitExceeded};
 use rustix::io::Errno;
 
 use crate::Seq;
 
-/// Why a log could not do what it was asked. Cheap to clone: everybody who waited for one batch is
-/// told the same.
+/// Why an operation of a log failed. Cheap to clone: all callers that waited for one batch get the
+/// same error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
@@ -26,7 +26,7 @@ pub enum LogError {
     /// There is no space for the batch; nothing of it was kept.
     #[error("log: no space left for {needed_bytes} bytes in {place}: free some disk space")]
     Full {
-        /// The log's directory.
+        /// Path of the log's directory.
         place: String,
         /// The size of what was refused.
         needed_bytes: u64,
@@ -40,7 +40,7 @@ pub enum LogError {
     /// The log takes no more appends, because it cannot know what reached the disk.
     #[error("log: {place} has stopped after: {reason}; check the disk, then start again")]
     Stopped {
-        /// The log's directory.
+        /// Path of the log's directory.
         place: String,
         /// The failure that stopped it.
         reason: Arc<str>,
@@ -64,7 +64,7 @@ pub enum LogError {
         "log: records {from} to {to} are missing from {place}: a segment's file was removed; restore it from a backup"
     )]
     Missing {
-        /// The log's directory.
+        /// Path of the log's directory.
         place: String,
         /// The first record missing.
         from: Seq,
@@ -73,10 +73,11 @@ pub enum LogError {
     },
     /// The log ends before the record from which it was to be replayed.
     #[error(
-        "log: {place} ends before record {next}, but {replay_from} was asked for: it is older than its snapshot"
+        "log: {place} ends before record {next}, but {replay_from} is needed: it is older than \
+         its snapshot"
     )]
     Behind {
-        /// The log's directory.
+        /// Path of the log's directory.
         place: String,
         /// The sequence number the next append would get.
         next: Seq,
@@ -88,7 +89,7 @@ pub enum LogError {
         "log: {place} ends before record {next}, but every record below {durable_below} was durable: its last segments were removed or are an older copy; restore them"
     )]
     Shortened {
-        /// The log's directory.
+        /// Path of the log's directory.
         place: String,
         /// The sequence number the next append would get.
         next: Seq,
@@ -97,10 +98,11 @@ pub enum LogError {
     },
     /// There is no log where there must be one.
     #[error(
-        "log: {place} has no segments, but records from {replay_from} on were asked for: they were removed; restore them from a backup"
+        "log: {place} has no segments, but records from {replay_from} on are needed: they were \
+         removed; restore them from a backup"
     )]
     Absent {
-        /// The log's directory.
+        /// Path of the log's directory.
         place: String,
         /// What was asked for.
         replay_from: Seq,
@@ -129,20 +131,21 @@ pub enum LogError {
     },
     /// What a compaction keeps is larger than a segment can be.
     #[error(
-        "log: what is kept of records {from} to {to} is more than {max_bytes} bytes: compact fewer segments at once"
+        "log: the kept records among {from} to {to} are larger than {max_bytes} bytes: compact \
+         fewer segments at once"
     )]
     CompactionTooLarge {
         /// The first record of the run.
         from: Seq,
         /// The last record of the run.
         to: Seq,
-        /// The largest segment.
+        /// Size of the largest segment, in bytes.
         max_bytes: u64,
     },
     /// Another process has the log open.
     #[error("log: {place} is in use by process {holder}: stop it, or use another directory")]
     Locked {
-        /// The log's directory.
+        /// Path of the log's directory.
         place: String,
         /// The process id that the holder left, or `unknown`.
         holder: String,
@@ -172,7 +175,7 @@ pub enum LogError {
     /// The log or its inbox has been closed.
     #[error("log: {name} is closed")]
     Closed {
-        /// What is closed.
+        /// What is closed: the log or its inbox.
         name: &'static str,
     },
     /// Another writer has taken the log over.
@@ -183,7 +186,7 @@ pub enum LogError {
     Config(String),
 }
 
-impl Coded for LogError {
+impl CodedError for LogError {
     fn code(&self) -> &'static str {
         match self {
             Self::Io { .. } => "log_io",
@@ -232,7 +235,8 @@ impl Coded for LogError {
     fn retryable(&self) -> bool {
         match self {
             Self::Full { .. } | Self::Busy(_) => true,
-            // For want of something that others give back; what the disk itself refuses it refuses again.
+            // For want of something that others give back; what the disk itself refuses it refuses
+            // again.
             Self::Io { source, .. } => {
                 let wants = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
                 wants

@@ -3,6 +3,7 @@
 mod append;
 mod compact;
 pub(crate) mod end;
+mod file_error;
 mod handles;
 pub(crate) mod keeper;
 mod open;
@@ -19,27 +20,31 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use egret_base::Entropy;
+use egret_base::sync::{read_lock, write_lock};
 
-pub use compact::{Compacted, FileCompaction};
+pub use compact::{CompactionResult, FileCompaction};
 pub use read::FileReader;
-pub use recover::{Recovery, Torn};
+pub use recover::{Recovery, TornTail};
 pub use tail::FileTail;
 
 use crate::disk::Disk;
 use crate::format::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
-use crate::{Appended, Batch, Directory, Durability, Log, LogConfig, LogError, SegmentInfo, Seq};
+use crate::{
+    AppendResult, Batch, Directory, Durability, Log, LogConfig, LogError, SegmentInfo, Seq,
+};
 use append::random_salt;
 use end::EndMark;
-use keeper::{Keeper, KeeperThread, Retired, Task};
-use read::Shared;
-use segment::{Opened, Segment};
+use file_error::failed;
+use keeper::{HousekeepingThread, RetiredFile, SegmentPool, Task};
+use read::ReadState;
+use segment::{OpenSegment, Segment};
 
 /// A log in the files of one directory, with one writer.
 pub struct FileLog<D: Disk = Directory> {
     disk: D,
     config: LogConfig,
     entropy: Arc<dyn Entropy>,
-    shared: Arc<Shared<D>>,
+    shared: Arc<ReadState<D>>,
     active: Arc<Segment<D>>,
     active_file: Arc<D::File>,
     next: Seq,
@@ -47,7 +52,7 @@ pub struct FileLog<D: Disk = Directory> {
     synced_below: Seq,
     /// Sealed segments that hold records which are not; dropped ones too, while a crash can bring
     /// them back.
-    unsynced: Vec<Opened<D>>,
+    unsynced: Vec<OpenSegment<D>>,
     /// A segment's name is not durable yet.
     directory_unsynced: bool,
     /// When the oldest record that is not synced was appended.
@@ -58,9 +63,9 @@ pub struct FileLog<D: Disk = Directory> {
     nonce: u64,
     /// None when the disk had no room for it.
     end: Option<EndMark<D::File>>,
-    keeper: Arc<Keeper<D>>,
+    keeper: Arc<SegmentPool<D>>,
     // Fields are dropped in order: the thread's last work is done while the lock is held.
-    _thread: Option<KeeperThread<D>>,
+    _thread: Option<HousekeepingThread<D>>,
     _lock: D::Lock,
 }
 
@@ -104,13 +109,14 @@ impl<D: Disk> FileLog<D> {
         }
     }
 
-    /// Whether it has an end mark: one that was opened on a full disk may have none until it is opened again.
+    /// Whether it has an end mark: one that was opened on a full disk may have none until it is
+    /// opened again.
     pub fn has_end_mark(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Makes everything durable, and the mark that says so: what is bad below it afterwards is damage and no
-    /// interrupted write. Dropping the log does the same.
+    /// Makes everything durable, and the mark that says so: what is bad below it afterwards is
+    /// damage and no interrupted write. Dropping the log does the same.
     ///
     /// # Errors
     /// [`LogError::Stopped`], and [`LogError::Io`] when only the mark could not be synced.
@@ -134,11 +140,7 @@ impl<D: Disk> FileLog<D> {
 
     /// Where in the table a run of sealed segments that covers exactly these records is.
     fn run_of(&self, first: Seq, last: Seq) -> Option<std::ops::Range<usize>> {
-        let segments = self
-            .shared
-            .segments
-            .read()
-            .expect("no holder of this lock can panic");
+        let segments = read_lock(&self.shared.segments);
         let begin = segments
             .iter()
             .position(|segment| segment.header.first == first)?;
@@ -153,18 +155,18 @@ impl<D: Disk> Log for FileLog<D> {
     type Reader = FileReader<D>;
     type Compaction = FileCompaction<D>;
 
-    fn append(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError> {
+    fn append(&mut self, batch: &mut Batch, expected: Seq) -> Result<AppendResult, LogError> {
         self.check_running()?;
         if expected != self.next {
-            return Ok(Appended::Fenced);
+            return Ok(AppendResult::Fenced);
         }
         if !batch.is_empty() {
             self.append_frame(batch)?;
         }
-        Ok(Appended::Committed(self.next.before()))
+        Ok(AppendResult::Committed(self.next.before()))
     }
 
-    fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError> {
+    fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<AppendResult, LogError> {
         // An append to a local file always answers, so that nothing can arrive late.
         self.append(batch, expected)
     }
@@ -205,16 +207,11 @@ impl<D: Disk> Log for FileLog<D> {
     }
 
     fn compact(&mut self, first: Seq, last: Seq) -> Result<FileCompaction<D>, LogError> {
-        let run = self.run_of(first, last);
-        let run = run.ok_or(LogError::NotSealed {
+        let run = self.run_of(first, last).ok_or(LogError::NotSealed {
             from: first,
             to: last,
         })?;
-        let segments = self
-            .shared
-            .segments
-            .read()
-            .expect("no holder of this lock can panic");
+        let segments = read_lock(&self.shared.segments);
         self.compactions += 1;
         Ok(FileCompaction {
             handles: Arc::clone(&self.shared.handles),
@@ -227,7 +224,7 @@ impl<D: Disk> Log for FileLog<D> {
         })
     }
 
-    fn finish(&mut self, compacted: Compacted<D>) -> Result<bool, LogError> {
+    fn finish(&mut self, compacted: CompactionResult<D>) -> Result<bool, LogError> {
         self.check_running()?;
         let header = compacted.segment.header;
         let first = header.first;
@@ -236,11 +233,7 @@ impl<D: Disk> Log for FileLog<D> {
             .last
             .get()
             .expect("a compacted segment is sealed");
-        let mut segments = self
-            .shared
-            .segments
-            .write()
-            .expect("no holder of this lock can panic");
+        let mut segments = write_lock(&self.shared.segments);
         let begin = segments.partition_point(|segment| segment.header.first < first);
         let run = begin..(begin + compacted.sources.len()).min(segments.len());
         let same = run.len() == compacted.sources.len()
@@ -253,8 +246,11 @@ impl<D: Disk> Log for FileLog<D> {
         }
         let name = compacted.segment.name.clone();
         let replaced = &segments[run.clone()];
-        let others = replaced.iter().skip(1).map(|segment| segment.name.clone());
-        let others = others.collect();
+        let others = replaced
+            .iter()
+            .skip(1)
+            .map(|segment| segment.name.clone())
+            .collect();
         let gone = replaced
             .iter()
             .map(|segment| Arc::clone(&segment.gone))
@@ -273,11 +269,7 @@ impl<D: Disk> Log for FileLog<D> {
 
     fn truncate_below(&mut self, seq: Seq) -> Result<(), LogError> {
         self.check_running()?;
-        let mut segments = self
-            .shared
-            .segments
-            .write()
-            .expect("no holder of this lock can panic");
+        let mut segments = write_lock(&self.shared.segments);
         let gone = segments
             .iter()
             .take_while(|segment| segment.last.get().is_some_and(|last| *last < seq))
@@ -297,7 +289,7 @@ impl<D: Disk> Log for FileLog<D> {
                 .any(|held| Arc::ptr_eq(&held.segment, &segment));
             let reusable = segment.file_bytes == self.config.segment_bytes
                 && Arc::strong_count(&segment) == 1 + usize::from(unsynced);
-            self.keeper.ask(Task::Retire(Retired {
+            self.keeper.ask(Task::Retire(RetiredFile {
                 name: segment.name.clone(),
                 reusable,
                 gone: Arc::clone(&segment.gone),
@@ -307,11 +299,7 @@ impl<D: Disk> Log for FileLog<D> {
     }
 
     fn segments(&self) -> Vec<SegmentInfo> {
-        let segments = self
-            .shared
-            .segments
-            .read()
-            .expect("no holder of this lock can panic");
+        let segments = read_lock(&self.shared.segments);
         segments
             .iter()
             .map(|segment| {
@@ -331,14 +319,14 @@ impl<D: Disk> Log for FileLog<D> {
             .collect()
     }
 
-    fn secure(&self, bytes: u64) -> Result<(), LogError> {
+    fn reserve(&self, bytes: u64) -> Result<(), LogError> {
         let rest = self.active.file_bytes - self.active.end();
         let spare = self.config.segment_bytes - SEGMENT_HEADER_BYTES;
         self.keeper
-            .secure(bytes.saturating_sub(rest).div_ceil(spare))
+            .reserve(bytes.saturating_sub(rest).div_ceil(spare))
     }
 
-    fn shortage(&self) -> Option<LogError> {
+    fn space_error(&self) -> Option<LogError> {
         self.keeper.failure()
     }
 }
@@ -347,14 +335,6 @@ impl<D: Disk> Drop for FileLog<D> {
     fn drop(&mut self) {
         // The owner may have been told already; without the mark a start proves less.
         let _ = self.seal();
-    }
-}
-
-fn failed(place: &str, action: &'static str, source: io::Error) -> LogError {
-    LogError::Io {
-        action,
-        file: place.to_owned(),
-        source: Arc::new(source),
     }
 }
 

@@ -40,9 +40,9 @@
 //!
 //! *Begun with salt and nonce*: the checksum's start value is the CRC32C of the salt's 8 bytes and
 //! the nonce's. The salt tells this life of a recycled file from the one before. The nonce tells
-//! attempts at the same place apart: a crash may leave sectors of a frame that was cut off or refused,
-//! and after another crash they may lie among those of the frame that was to replace it, with
-//! records of the same size and number.
+//! attempts at the same place apart: a crash may leave sectors of a frame that was cut off or
+//! refused, and after another crash they may lie among those of the frame that was to replace it,
+//! with records of the same size and number.
 //!
 //! Sequence numbers in a segment are contiguous; in a compacted one they only ascend, and it ends
 //! exactly where its header says. What follows the last frame of another segment means nothing.
@@ -74,7 +74,7 @@ pub(crate) struct Salt(pub u64);
 pub(crate) struct Seal(u32);
 
 impl Seal {
-    pub fn new(salt: Salt, nonce: u64) -> Self {
+    pub(crate) fn new(salt: Salt, nonce: u64) -> Self {
         let start = crc32c::crc32c(&salt.0.to_le_bytes());
         Self(crc32c::crc32c_append(start, &nonce.to_le_bytes()))
     }
@@ -84,9 +84,9 @@ impl Seal {
     }
 }
 
-/// What the header of a compacted segment says besides.
+/// Fields of the header that only compacted segments have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Covered {
+pub(crate) struct CompactedRange {
     /// The last sequence number covered.
     pub last: Seq,
     /// Records that were kept.
@@ -99,7 +99,7 @@ pub(crate) struct SegmentHeader {
     pub salt: Salt,
     pub first: Seq,
     pub synced_below: Seq,
-    pub compacted: Option<Covered>,
+    pub compacted: Option<CompactedRange>,
     pub file_bytes: u64,
 }
 
@@ -111,7 +111,7 @@ pub(crate) enum BadHeader {
 }
 
 impl SegmentHeader {
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; SEGMENT_HEADER_BYTES as usize];
         let (last, records) = self
             .compacted
@@ -129,7 +129,7 @@ impl SegmentHeader {
         block
     }
 
-    pub fn decode(block: &[u8]) -> Result<Self, BadHeader> {
+    pub(crate) fn decode(block: &[u8]) -> Result<Self, BadHeader> {
         if block.len() < SEGMENT_HEADER_BYTES as usize {
             return Err(BadHeader::Corrupt("the file is shorter than its header"));
         }
@@ -151,7 +151,7 @@ impl SegmentHeader {
             salt: Salt(u64_at(block, 16)),
             first: Seq(u64_at(block, 24)),
             synced_below: Seq(u64_at(block, 32)),
-            compacted: (last != 0).then(|| Covered {
+            compacted: (last != 0).then(|| CompactedRange {
                 last: Seq(last),
                 records: u64_at(block, 56),
             }),
@@ -173,7 +173,7 @@ pub(crate) struct FrameHeader {
 
 impl FrameHeader {
     /// Writes the header over the first bytes of `frame`.
-    pub fn encode(&self, salt: Salt, frame: &mut [u8]) {
+    pub(crate) fn encode(&self, salt: Salt, frame: &mut [u8]) {
         put(frame, 0, self.nonce.to_le_bytes());
         put(frame, 8, (salt.0 ^ self.nonce).to_le_bytes());
         put(frame, 16, self.first.0.to_le_bytes());
@@ -186,12 +186,12 @@ impl FrameHeader {
     }
 
     /// Whether `bytes` begin as a frame of this life does.
-    pub fn begins(salt: Salt, bytes: &[u8]) -> bool {
+    pub(crate) fn begins(salt: Salt, bytes: &[u8]) -> bool {
         bytes.len() >= 16 && u64_at(bytes, 0) ^ u64_at(bytes, 8) == salt.0
     }
 
     /// The header at the start of `bytes`, if there is one of this life.
-    pub fn decode(salt: Salt, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(salt: Salt, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
         if !Self::begins(salt, bytes) || bytes[40..44] != FRAME_MAGIC {
             return None;
@@ -211,7 +211,7 @@ impl FrameHeader {
     }
 
     /// Bytes from this frame's start to the next one's.
-    pub fn frame_bytes(&self) -> u64 {
+    pub(crate) fn frame_bytes(&self) -> u64 {
         padded(FRAME_HEADER_BYTES + self.record_bytes as usize) as u64
     }
 }
@@ -240,7 +240,7 @@ pub(crate) struct RecordHeader {
 
 impl RecordHeader {
     /// The header of the record at the start of `bytes`, which must hold the body too.
-    pub fn peek(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn peek(bytes: &[u8]) -> Option<Self> {
         let header = bytes.get(..RECORD_HEADER_BYTES)?;
         let body_bytes = u32_at(header, 4) as usize;
         (bytes.len() - RECORD_HEADER_BYTES >= body_bytes).then(|| Self {
@@ -250,14 +250,14 @@ impl RecordHeader {
     }
 
     /// Like [`RecordHeader::peek`], for a record whose checksum matches.
-    pub fn check(seal: Seal, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn check(seal: Seal, bytes: &[u8]) -> Option<Self> {
         let header = Self::peek(bytes)?;
         let record = &bytes[..header.record_bytes()];
         (seal.checksum(&record[4..]) == u32_at(record, 0)).then_some(header)
     }
 
     /// Bytes of the record, header included.
-    pub fn record_bytes(&self) -> usize {
+    pub(crate) fn record_bytes(&self) -> usize {
         RECORD_HEADER_BYTES + self.body_bytes
     }
 }

@@ -1,10 +1,10 @@
-//! Group commit for users without a loop of their own: any number of threads and tasks add records,
-//! whatever has gathered is written by one call and synced once, and everybody in it is woken.
+//! Group commit for users without a loop of their own: any number of threads and tasks add records;
+//! those that have gathered are written by one call, synced once, and their callers are woken.
 //!
-//! A record costs its bytes and nothing else: it is encoded straight into the batch that is written,
-//! and its [`Ticket`] is a number. Waiting is for a number to be passed, not for a message. There
-//! are two generations at any time, the one being written and the one gathering, and each is woken
-//! as a whole.
+//! A record costs its bytes and nothing else: it is encoded straight into the batch that is
+//! written, and its [`Ticket`] is a number. Waiting is for a number to be passed, not for a
+//! message. There are two generations at any time, the one being written and the one gathering, and
+//! each is woken as a whole.
 
 mod outcome;
 
@@ -15,9 +15,10 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use egret_base::sync::lock;
 use egret_base::{Limit, LimitExceeded};
 
-use crate::{Appended, Batch, Log, LogError, Seq};
+use crate::{AppendResult, Batch, Log, LogError, Seq};
 use outcome::Outcomes;
 
 /// How long the writer waits before it asks again what became of a batch.
@@ -28,8 +29,8 @@ const RESOLVE_AGAIN: Duration = Duration::from_millis(20);
 pub struct GroupConfig {
     /// The most records that wait. Default: 65,536.
     pub waiting_records_max: u64,
-    /// The most bytes that wait, headers included. Default: 16 MiB. Never more than one batch of the
-    /// log can hold.
+    /// The most bytes that wait, headers included. Default: 16 MiB. Never more than one batch of
+    /// the log can hold.
     pub waiting_bytes_max: u64,
 }
 
@@ -47,28 +48,27 @@ impl Default for GroupConfig {
 #[must_use]
 pub struct Ticket(u64);
 
-/// Shares one log among many who append. Dropping it writes what waits.
-pub struct Group<L: Log + 'static> {
-    shared: Arc<Shared<L>>,
+/// Shares one log among many callers that append. Dropping it writes the records that wait.
+pub struct GroupCommitter<L: Log + 'static> {
+    shared: Arc<CommitterState<L>>,
     writer: Option<JoinHandle<()>>,
 }
 
-struct Shared<L> {
+struct CommitterState<L> {
     config: GroupConfig,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<OpenGeneration>,
     arrived: Condvar,
-    committer: Mutex<Committer<L>>,
+    committer: Mutex<GenerationWriter<L>>,
     outcomes: Outcomes,
 }
 
 /// The generation that gathers.
-struct Waiting {
+struct OpenGeneration {
     batch: Batch,
     /// The number of the next record added.
     next: u64,
-    /// The writer sleeps.
     parked: bool,
-    /// The writer shall look at its deadline again: somebody else has appended.
+    /// The writer must look at its deadline again: another thread has appended.
     woken: bool,
     closed: bool,
     /// Why nothing is taken any more.
@@ -76,21 +76,21 @@ struct Waiting {
 }
 
 /// The log, and the generation that is written.
-struct Committer<L> {
+struct GenerationWriter<L> {
     log: L,
     batch: Batch,
 }
 
-impl<L: Log + 'static> Group<L> {
+impl<L: Log + 'static> GroupCommitter<L> {
     /// Takes over a log.
     ///
     /// # Errors
     /// [`LogError::Io`] when no thread can be started.
     pub fn start(log: L, mut config: GroupConfig) -> Result<Self, LogError> {
         config.waiting_bytes_max = config.waiting_bytes_max.min(log.batch_bytes_max() as u64);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CommitterState {
             config,
-            waiting: Mutex::new(Waiting {
+            waiting: Mutex::new(OpenGeneration {
                 batch: Batch::new(),
                 next: 0,
                 parked: false,
@@ -100,7 +100,7 @@ impl<L: Log + 'static> Group<L> {
             }),
             arrived: Condvar::new(),
             outcomes: Outcomes::new(log.next()),
-            committer: Mutex::new(Committer {
+            committer: Mutex::new(GenerationWriter {
                 log,
                 batch: Batch::new(),
             }),
@@ -120,7 +120,7 @@ impl<L: Log + 'static> Group<L> {
         })
     }
 
-    /// Adds a record and answers at once. It is durable when [`Group::wait`] says so.
+    /// Adds a record and answers at once. It is durable when [`GroupCommitter::wait`] says so.
     ///
     /// # Errors
     /// [`LogError::Busy`] at a limit; [`LogError::BatchTooLarge`]; what stopped the log.
@@ -130,12 +130,12 @@ impl<L: Log + 'static> Group<L> {
         Ok(ticket)
     }
 
-    /// Adds a record and waits until it is as durable as the log makes it. A caller who finds
-    /// nobody writing writes what has gathered itself, so that a single one pays for no switch of
+    /// Adds a record and waits until it is as durable as the log makes it. A caller that finds the
+    /// log idle writes the gathered records itself, so that a single caller pays for no switch of
     /// threads.
     ///
     /// # Errors
-    /// As [`Group::submit`], and what the append failed with.
+    /// As [`GroupCommitter::submit`], and what the append failed with.
     pub fn append(&self, record: &[u8]) -> Result<Seq, LogError> {
         let (ticket, waiting) = self.shared.add(record)?;
         let Ok(mut committer) = self.shared.committer.try_lock() else {
@@ -146,7 +146,8 @@ impl<L: Log + 'static> Group<L> {
         self.shared.commit(&mut committer);
         let due = committer.log.sync_deadline().is_some();
         drop(committer);
-        // Who came meanwhile relied on this thread, and does so no longer.
+        // Callers that arrived meanwhile relied on this thread; from here on the writer thread
+        // serves them.
         let mut waiting = self.shared.waiting();
         waiting.woken |= due;
         if due || !waiting.batch.is_empty() {
@@ -163,14 +164,14 @@ impl<L: Log + 'static> Group<L> {
         self.shared.outcomes.wait(ticket.0)
     }
 
-    /// Like [`Group::wait`], if it is known by now.
+    /// Like [`GroupCommitter::wait`], if it is known by now.
     pub fn try_wait(&self, ticket: Ticket) -> Option<Result<Seq, LogError>> {
         self.shared.outcomes.get(ticket.0)
     }
 
-    /// Like [`Group::wait`], for any executor.
-    pub fn committed(&self, ticket: Ticket) -> Committed<'_> {
-        Committed {
+    /// Like [`GroupCommitter::wait`], for any executor.
+    pub fn committed(&self, ticket: Ticket) -> CommitFuture<'_> {
+        CommitFuture {
             outcomes: &self.shared.outcomes,
             number: ticket.0,
             registered: None,
@@ -183,7 +184,7 @@ impl<L: Log + 'static> Group<L> {
     }
 }
 
-impl<L: Log + 'static> Drop for Group<L> {
+impl<L: Log + 'static> Drop for GroupCommitter<L> {
     fn drop(&mut self) {
         let mut waiting = self.shared.waiting();
         waiting.closed = true;
@@ -198,13 +199,13 @@ impl<L: Log + 'static> Drop for Group<L> {
 
 /// A record's way into the log.
 #[derive(Debug)]
-pub struct Committed<'group> {
+pub struct CommitFuture<'group> {
     outcomes: &'group Outcomes,
     number: u64,
     registered: Option<Waker>,
 }
 
-impl Future for Committed<'_> {
+impl Future for CommitFuture<'_> {
     type Output = Result<Seq, LogError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -227,8 +228,8 @@ impl Future for Committed<'_> {
     }
 }
 
-impl<L: Log + 'static> Shared<L> {
-    fn add(&self, record: &[u8]) -> Result<(Ticket, MutexGuard<'_, Waiting>), LogError> {
+impl<L: Log + 'static> CommitterState<L> {
+    fn add(&self, record: &[u8]) -> Result<(Ticket, MutexGuard<'_, OpenGeneration>), LogError> {
         let mut waiting = self.waiting();
         if let Some(failure) = &waiting.failure {
             return Err(failure.clone());
@@ -240,9 +241,10 @@ impl<L: Log + 'static> Shared<L> {
         if let Err(limit) = self.admit(records as u64, bytes as u64) {
             let alone = waiting.batch.is_empty();
             // What would not fit an empty batch never fits.
-            return Err(match alone {
-                true => LogError::BatchTooLarge(limit),
-                false => LogError::Busy(limit),
+            return Err(if alone {
+                LogError::BatchTooLarge(limit)
+            } else {
+                LogError::Busy(limit)
             });
         }
         waiting.batch.push(record);
@@ -257,7 +259,7 @@ impl<L: Log + 'static> Shared<L> {
     }
 
     /// Wakes the writer if it sleeps; the system is not called otherwise.
-    fn arrive(&self, mut waiting: MutexGuard<'_, Waiting>) {
+    fn arrive(&self, mut waiting: MutexGuard<'_, OpenGeneration>) {
         let parked = std::mem::take(&mut waiting.parked);
         drop(waiting);
         if parked {
@@ -316,9 +318,9 @@ impl<L: Log + 'static> Shared<L> {
         }
     }
 
-    /// Writes what has gathered and wakes those who wait for it.
-    fn commit(&self, committer: &mut Committer<L>) {
-        let Committer { log, batch } = committer;
+    /// Writes the gathered records and wakes the callers that wait for them.
+    fn commit(&self, committer: &mut GenerationWriter<L>) {
+        let GenerationWriter { log, batch } = committer;
         let mut waiting = self.waiting();
         std::mem::swap(&mut waiting.batch, batch);
         let end = waiting.next;
@@ -329,13 +331,13 @@ impl<L: Log + 'static> Shared<L> {
         self.outcomes.begin(end);
         let expected = log.next();
         let mut appended = log.append(batch, expected);
-        while matches!(appended, Ok(Appended::Unknown)) {
+        while matches!(appended, Ok(AppendResult::Unknown)) {
             std::thread::park_timeout(RESOLVE_AGAIN);
             appended = log.resolve(batch, expected);
         }
         let failure = match appended {
-            Ok(Appended::Committed(_)) => return self.outcomes.finish(None),
-            Ok(Appended::Fenced | Appended::Unknown) => LogError::Fenced,
+            Ok(AppendResult::Committed(_)) => return self.outcomes.finish(None),
+            Ok(AppendResult::Fenced | AppendResult::Unknown) => LogError::Fenced,
             Err(error) => error,
         };
         batch.clear();
@@ -345,16 +347,12 @@ impl<L: Log + 'static> Shared<L> {
         self.outcomes.finish(Some(failure));
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting
-            .lock()
-            .expect("no holder of this lock can panic")
+    fn waiting(&self) -> MutexGuard<'_, OpenGeneration> {
+        lock(&self.waiting)
     }
 
-    fn committer(&self) -> MutexGuard<'_, Committer<L>> {
-        self.committer
-            .lock()
-            .expect("no holder of this lock can panic")
+    fn committer(&self) -> MutexGuard<'_, GenerationWriter<L>> {
+        lock(&self.committer)
     }
 }
 

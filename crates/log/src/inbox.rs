@@ -1,10 +1,11 @@
-//! What waits for a thread that does everything in batches: many threads put in, one takes all there
-//! is, and parks only when there is nothing.
+//! Hand-over to a thread that works in batches: many threads add items, one takes all that wait,
+//! and parks only when there are none.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use egret_base::LimitExceeded;
+use egret_base::sync::lock;
 
 /// How much may wait.
 #[derive(Clone, Copy, Debug)]
@@ -21,19 +22,19 @@ pub struct InboxLimits {
 
 /// Why an item was not taken in; it is handed back.
 #[derive(Debug)]
-pub enum Refused<T> {
+pub enum InboxRejection<T> {
     /// A limit is reached.
     Full(T, LimitExceeded),
     /// The consumer has gone.
     Closed(T),
 }
 
-/// What [`Inbox::take_all`] came back with.
+/// Result of a call of [`Inbox::take_all`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// There is something.
+pub enum DrainResult {
+    /// At least one item was taken.
     Items,
-    /// The time has passed, or somebody called [`Inbox::wake`].
+    /// The time has passed, or [`Inbox::wake`] was called.
     Nothing,
     /// Nothing is there and nothing will come.
     Closed,
@@ -43,12 +44,12 @@ pub enum Taken {
 #[derive(Debug)]
 pub struct Inbox<T> {
     limits: InboxLimits,
-    state: Mutex<State<T>>,
+    state: Mutex<InboxState<T>>,
     arrived: Condvar,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct InboxState<T> {
     items: Vec<T>,
     bytes: usize,
     /// Items that the consumer has taken and not dealt with, and their bytes.
@@ -60,11 +61,11 @@ struct State<T> {
 }
 
 impl<T> Inbox<T> {
-    /// An empty inbox.
+    /// Makes an empty inbox with these limits.
     pub fn new(limits: InboxLimits) -> Self {
         Self {
             limits,
-            state: Mutex::new(State {
+            state: Mutex::new(InboxState {
                 items: Vec::new(),
                 bytes: 0,
                 held: (0, 0),
@@ -81,13 +82,13 @@ impl<T> Inbox<T> {
     ///
     /// # Errors
     /// The item, when a limit is reached or the inbox is closed.
-    pub fn push(&self, item: T, bytes: usize) -> Result<(), Refused<T>> {
+    pub fn push(&self, item: T, bytes: usize) -> Result<(), InboxRejection<T>> {
         let mut state = self.state();
         if state.closed {
-            return Err(Refused::Closed(item));
+            return Err(InboxRejection::Closed(item));
         }
         if let Err(limit) = self.admit(&state, 1, bytes) {
-            return Err(Refused::Full(item, limit));
+            return Err(InboxRejection::Full(item, limit));
         }
         state.items.push(item);
         state.bytes += bytes;
@@ -109,40 +110,18 @@ impl<T> Inbox<T> {
         Ok(())
     }
 
-    /// Puts in all of `items`, which together weigh `bytes`, and empties the vector; or leaves it
-    /// as it is.
-    ///
-    /// # Errors
-    /// As [`Inbox::push`].
-    pub fn push_all(&self, items: &mut Vec<T>, bytes: usize) -> Result<(), Refused<()>> {
-        if items.is_empty() {
-            return Ok(());
-        }
-        let mut state = self.state();
-        if state.closed {
-            return Err(Refused::Closed(()));
-        }
-        if let Err(limit) = self.admit(&state, items.len(), bytes) {
-            return Err(Refused::Full((), limit));
-        }
-        state.items.append(items);
-        state.bytes += bytes;
-        self.arrive(state);
-        Ok(())
-    }
-
     /// Moves everything that waits into `into`, which must be empty and lends its memory to what
     /// comes next. Waits up to `timeout` while there is nothing; `None` waits for ever.
-    pub fn take_all(&self, into: &mut Vec<T>, timeout: Option<Duration>) -> Taken {
+    pub fn take_all(&self, into: &mut Vec<T>, timeout: Option<Duration>) -> DrainResult {
         assert!(into.is_empty(), "what was taken before has been dealt with");
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.state();
         while state.items.is_empty() {
             if state.closed {
-                return Taken::Closed;
+                return DrainResult::Closed;
             }
             if std::mem::take(&mut state.woken) {
-                return Taken::Nothing;
+                return DrainResult::Nothing;
             }
             state.parked = true;
             state = match deadline {
@@ -154,7 +133,7 @@ impl<T> Inbox<T> {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         state.parked = false;
-                        return Taken::Nothing;
+                        return DrainResult::Nothing;
                     }
                     let waited = self.arrived.wait_timeout(state, left);
                     waited.expect("no holder of this lock can panic").0
@@ -165,11 +144,11 @@ impl<T> Inbox<T> {
         state.woken = false;
         state.bytes = 0;
         std::mem::swap(&mut state.items, into);
-        Taken::Items
+        DrainResult::Items
     }
 
-    /// The consumer has taken so many items, of so many bytes, with which it has not dealt yet: they
-    /// count as waiting until it says otherwise.
+    /// The consumer has taken so many items, of so many bytes, with which it has not dealt yet:
+    /// they count as waiting until it says otherwise.
     pub fn hold(&self, items: usize, bytes: usize) {
         self.state().held = (items, bytes);
     }
@@ -198,12 +177,17 @@ impl<T> Inbox<T> {
         self.state().items.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no item waits in the inbox.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    fn admit(&self, state: &State<T>, items: usize, bytes: usize) -> Result<(), LimitExceeded> {
+    fn admit(
+        &self,
+        state: &InboxState<T>,
+        items: usize,
+        bytes: usize,
+    ) -> Result<(), LimitExceeded> {
         if state.items.is_empty() && state.held.0 == 0 && items == 1 {
             return Ok(());
         }
@@ -226,7 +210,7 @@ impl<T> Inbox<T> {
     }
 
     /// Wakes the consumer if it sleeps; the system is not called otherwise.
-    fn arrive(&self, mut state: MutexGuard<'_, State<T>>) {
+    fn arrive(&self, mut state: MutexGuard<'_, InboxState<T>>) {
         let parked = std::mem::take(&mut state.parked);
         drop(state);
         if parked {
@@ -234,8 +218,8 @@ impl<T> Inbox<T> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().expect("no holder of this lock can panic")
+    fn state(&self) -> MutexGuard<'_, InboxState<T>> {
+        lock(&self.state)
     }
 }
 

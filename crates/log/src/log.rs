@@ -7,22 +7,23 @@ use bytes::Bytes;
 
 use crate::{Batch, LogError, Seq};
 
-/// What became of an append.
+/// The outcome of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Appended {
+pub enum AppendResult {
     /// The batch is in the log, as durable as the log was configured to be. Holds the sequence
     /// number of its last record.
     Committed(Seq),
-    /// Somebody else has appended since: this writer has been deposed and must stop. Nothing of the
-    /// batch is in the log.
+    /// Another writer has appended since: this writer has been deposed and must stop. Nothing of
+    /// the batch is in the log.
     Fenced,
-    /// No answer came. The batch may be in the log or may still get there: say nothing to anybody,
-    /// append nothing else, and call [`Log::resolve`] with the same batch until it knows.
+    /// No answer came. The batch may be in the log or may still get there: acknowledge nothing,
+    /// append nothing else, and call [`Log::resolve`] with the same batch until the outcome is
+    /// known.
     Unknown,
 }
 
-/// A segment, as shown to whoever decides what to compact.
+/// A segment, as shown to the code that decides what to compact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// The first sequence number it covers.
@@ -34,7 +35,7 @@ pub struct SegmentInfo {
     pub file_bytes: u64,
     /// Bytes of its frames, where that is known without reading it.
     pub used_bytes: Option<u64>,
-    /// Records in it.
+    /// Number of records that it holds.
     pub records: u64,
     /// Whether nothing is appended to it any more.
     pub sealed: bool,
@@ -55,16 +56,16 @@ pub trait Log: Send {
     /// # Errors
     /// [`LogError::Full`] and [`LogError::BatchTooLarge`] leave the log as it was.
     /// [`LogError::Stopped`] is final: the log takes no more appends.
-    fn append(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError>;
+    fn append(&mut self, batch: &mut Batch, expected: Seq) -> Result<AppendResult, LogError>;
 
-    /// Finds out what became of `batch` after [`Appended::Unknown`], and appends it if it is not in
-    /// the log. Looking alone would not do: what is not there yet may still arrive. Another append
-    /// with the same `expected` ends that, for only one of the two can be accepted; when it is refused,
-    /// the log looks whose batch was first.
+    /// Finds out what became of `batch` after [`AppendResult::Unknown`], and appends it if it is
+    /// not in the log. Looking alone would not do: what is not there yet may still arrive. Another
+    /// append with the same `expected` ends that, for only one of the two can be accepted; when it
+    /// is refused, the log looks whose batch was first.
     ///
     /// # Errors
     /// As [`Log::append`].
-    fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError>;
+    fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<AppendResult, LogError>;
 
     /// Makes everything appended so far durable.
     ///
@@ -90,8 +91,8 @@ pub trait Log: Send {
 
     /// Every record from `from` to the present end, in order; those dropped by a compaction are
     /// left out.
-    fn tail(&self, from: Seq) -> <Self::Reader as LogReader>::Tail {
-        self.reader().tail(from)
+    fn read_from(&self, from: Seq) -> <Self::Reader as LogReader>::Tail {
+        self.reader().read_from(from)
     }
 
     /// Prepares a rewrite of the sealed segments that cover exactly `first` to `last`.
@@ -119,21 +120,22 @@ pub trait Log: Send {
     /// Every segment, oldest first; the last one is active.
     fn segments(&self) -> Vec<SegmentInfo>;
 
-    /// Makes sure that `bytes` can be appended without new disk space, in the rest of the active segment
-    /// and in spare ones: waits for a spare segment that is just being made, or makes it. A batch that does
-    /// not fit the rest of a segment leaves that rest unused, so keep the size of a batch in hand.
+    /// Makes sure that `bytes` can be appended without new disk space, in the rest of the active
+    /// segment and in spare ones: waits for a spare segment that is just being made, or makes it. A
+    /// batch that does not fit the rest of a segment leaves that rest unused, so keep the size of a
+    /// batch in hand.
     ///
     /// # Errors
-    /// What [`Log::shortage`] says: nothing is tried here while that is known.
-    fn secure(&self, bytes: u64) -> Result<(), LogError>;
+    /// What [`Log::space_error`] says: nothing is tried here while that is known.
+    fn reserve(&self, bytes: u64) -> Result<(), LogError>;
 
     /// Why more room could not be made lately, such as a full disk. It is tried again.
-    fn shortage(&self) -> Option<LogError>;
+    fn space_error(&self) -> Option<LogError>;
 }
 
 /// Reads records, from any thread. Cheap to clone.
 pub trait LogReader: Clone + Send + Sync + 'static {
-    /// Records in order.
+    /// Iterator over records in order of their sequence numbers.
     type Tail: Iterator<Item = Result<(Seq, Bytes), LogError>> + Send;
 
     /// The record `seq`.
@@ -144,10 +146,10 @@ pub trait LogReader: Clone + Send + Sync + 'static {
     fn read(&self, seq: Seq) -> Result<Bytes, LogError>;
 
     /// Every record from `from` to the present end, in order. Ends after an error.
-    fn tail(&self, from: Seq) -> Self::Tail;
+    fn read_from(&self, from: Seq) -> Self::Tail;
 
-    /// Bytes that all reads of single records have taken from disk so far, as opposed to memory. What a
-    /// read adds to it is what it cost.
+    /// Bytes that all reads of single records have taken from disk so far, as opposed to memory.
+    /// What a read adds to it is what it cost.
     fn fetched_bytes(&self) -> u64;
 }
 

@@ -1,6 +1,11 @@
-//! Repair of one part of an engine's data: a directory with a log in `log` and a snapshot of what the log said. Done
-//! while nothing runs; the directory as it was is kept beside the repaired one.
+//! Repair of one part of an engine's data: a directory with a log in `log` and a snapshot of what
+//! the log said. Done while nothing runs; the directory as it was is kept beside the repaired one.
 
+mod count;
+mod damage;
+mod examination;
+mod finding;
+mod older_state;
 mod text;
 
 use std::fs::{self, File};
@@ -8,113 +13,60 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use count::CountFile;
+use damage::Damage;
 use egret_base::durable;
 use egret_base::parts::{self, KNOWN_PARTS, KnownParts};
+pub use examination::{Examination, UnexaminedPart};
+pub use finding::Finding;
+use finding::failed;
+pub use older_state::OlderState;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::file::end::END_NAME;
 use crate::file::keeper::SPARE_PREFIX;
-use crate::file::salvage::{Cut, Needed, examine, salvage};
+use crate::file::salvage::{ReplayNeeds, examine, salvage, whole_from};
 use crate::{Directory, FileLog, Housekeeping, Log, LogConfig, LogError, Seq};
 
-/// What is wrong with a part, and what its repair would do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The part, such as `queue/001`.
-    pub part: String,
-    /// What is wrong.
-    pub problem: String,
-    /// What a repair does.
-    pub action: String,
-    /// What would be lost by it.
-    pub loss: String,
-}
-
-/// The file of an engine that says how many parts its data has.
-pub struct CountFile<'a> {
-    /// The engine's name: `queue`.
-    pub engine: &'a str,
-    /// The engine's directory.
-    pub directory: &'a Path,
-    /// The file's name in it.
-    pub name: &'a str,
-}
-
-impl CountFile<'_> {
-    /// What is wrong with the file, if anything is and it is known otherwise how many parts there are.
-    ///
-    /// # Errors
-    /// [`LogError::Io`].
-    pub fn examine(&self) -> Result<Option<Finding>, LogError> {
-        let (stored, problem) = match parts::stored_count(self.directory, self.name) {
-            Ok(Some(stored)) => (stored, format!("it says {stored}, which is wrong")),
-            Ok(None) => (0, "it is missing".to_owned()),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => (0, error.to_string()),
-            Err(error) => return Err(failed("read", &self.path())(error)),
-        };
-        let count = self.count()?;
-        Ok((count != stored).then(|| Finding {
-            part: format!("{}/{}", self.engine, self.name),
-            problem: format!("{}: {problem}", self.path().display()),
-            action: format!("write that there are {count}, as what is known of the parts shows"),
-            loss: "nothing".to_owned(),
-        }))
-    }
-
-    /// Writes the file anew, if anything is wrong with it.
-    ///
-    /// # Errors
-    /// [`LogError::Io`].
-    pub fn repair(&self) -> Result<Option<Finding>, LogError> {
-        let Some(finding) = self.examine()? else {
-            return Ok(None);
-        };
-        let written = parts::write_count(self.directory, self.name, self.count()?);
-        written.map_err(failed("write", &self.path()))?;
-        Ok(Some(finding))
-    }
-
-    /// The number of parts: what is known of it, whatever the file says.
-    ///
-    /// # Errors
-    /// [`LogError::Io`].
-    pub fn count(&self) -> Result<usize, LogError> {
-        let stored = parts::stored_count(self.directory, self.name);
-        let right = parts::right_count(self.directory, self.name, stored.ok().flatten());
-        right.map_err(failed("read", &self.directory.join(KNOWN_PARTS)))
-    }
-
-    fn path(&self) -> PathBuf {
-        self.directory.join(self.name)
-    }
+/// What the snapshots of a part say.
+#[derive(Clone, Debug)]
+pub struct Snapshots {
+    /// The first record that the newest one does not have, or why it is damaged.
+    pub replay_from: Result<Seq, String>,
+    /// What a damaged one can be replaced by.
+    pub older: Option<OlderState>,
 }
 
 /// All parts of an engine's data, and the file that says how many there are.
 pub struct Parts<'a> {
-    /// That file.
+    /// The file that holds the number of parts.
     pub count_file: CountFile<'a>,
     /// What records say: `changes to tasks`.
     pub holds: &'a str,
     /// What of those before the snapshot is in the log only: `payloads`.
     pub holds_before: &'a str,
-    /// Whether all records that there are, and not only those that the snapshot does not have, are read at a start.
+    /// Whether all records that there are, and not only those that the snapshot does not have, are
+    /// read at a start.
     pub reads_all: bool,
-    /// Reads from the snapshot in a part's directory the first record that it does not have, or why
-    /// it cannot be read.
-    pub replay_from: fn(&Path) -> Result<Seq, String>,
+    /// What a part is made of as a whole: `all tasks`.
+    pub holds_all: &'a str,
+    /// Reads the snapshots in a part's directory, which may be missing.
+    pub snapshots: fn(&Path) -> Result<Snapshots, LogError>,
 }
 
 impl<'a> Parts<'a> {
-    /// What is wrong with the parts and the file. Nothing is changed.
-    ///
-    /// # Errors
-    /// As [`Part::examine`].
-    pub fn examine(&self) -> Result<Vec<Finding>, LogError> {
-        let mut found: Vec<Finding> = self.count_file.examine()?.into_iter().collect();
-        for number in 0..self.count_file.count()? {
-            found.extend(self.part(number).examine()?);
+    /// What is wrong with the parts and the file. Nothing is changed. A part that cannot be
+    /// examined keeps no other one from it.
+    pub fn examine(&self) -> Examination {
+        let CountFile { engine, name, .. } = &self.count_file;
+        let mut examination = Examination::default();
+        examination.add(format!("{engine}/{name}"), self.count_file.examine());
+        // Where the number of parts is not known, the examination of the file has said why.
+        for number in 0..self.count_file.count().unwrap_or(0) {
+            let examined = self.part(number).and_then(|part| part.examine());
+            examination.add(format!("{engine}/{}", name_of(number)), examined);
         }
-        Ok(found)
+        examination
     }
 
     /// Repairs the part of that name, or the file.
@@ -125,91 +77,41 @@ impl<'a> Parts<'a> {
         if name == self.count_file.name {
             return self.count_file.repair();
         }
-        let mut parts = (0..self.count_file.count()?).map(|number| self.part(number));
-        match parts.find(|part| part.name == name) {
-            Some(part) => part.repair(stamp),
+        let mut numbers = 0..self.count_file.count()?;
+        match numbers.find(|number| name_of(*number) == name) {
+            Some(number) => self.part(number)?.repair(stamp),
             None => Ok(None),
         }
     }
 
-    fn part(&self, number: usize) -> Part<'a> {
+    fn part(&self, number: usize) -> Result<Part<'a>, LogError> {
         let (engine, directory) = (self.count_file.engine, self.count_file.directory);
-        let name = format!("{number:03}");
-        Part {
+        let name = name_of(number);
+        Ok(Part {
             engine,
             directory,
-            replay_from: (self.replay_from)(&directory.join(&name)),
+            snapshots: (self.snapshots)(&directory.join(&name))?,
             name,
             holds: self.holds,
             holds_before: self.holds_before,
+            holds_all: self.holds_all,
             reads_all: self.reads_all,
-        }
+        })
     }
+}
+
+fn name_of(number: usize) -> String {
+    format!("{number:03}")
 }
 
 /// Room beside the segment that is copied, in bytes: directories and names.
 const ROOM_FOR_NAMES_BYTES: u64 = 1 << 20;
 
-/// What is wrong with a part.
-enum Damage {
-    /// Its snapshot cannot be read.
-    Unreadable(String),
-    /// Its directory is not there.
-    Missing(PathBuf),
-    /// Its directory is that of another part.
-    Misplaced {
-        /// The directory.
-        path: PathBuf,
-        /// The part that it says it is.
-        stated: String,
-    },
-    /// It has a snapshot, but no log.
-    LogMissing(PathBuf),
-    /// Its log cannot be opened.
-    Log(Cut),
-    /// The end mark of its log, which it had.
-    MarkMissing(PathBuf),
-}
-
-impl Damage {
-    fn problem(&self) -> String {
-        match self {
-            Self::Unreadable(problem) => problem.clone(),
-            Self::Missing(path) | Self::LogMissing(path) | Self::MarkMissing(path) => {
-                format!("{} is missing", path.display())
-            }
-            Self::Misplaced { path, stated } => {
-                format!("{} is the directory of {stated}", path.display())
-            }
-            Self::Log(cut) => cut.error.to_string(),
-        }
-    }
-
-    /// The first record that the log must have, where anything can be kept.
-    fn kept(&self, replay_from: &Result<Seq, String>) -> Option<Seq> {
-        match self {
-            Self::Unreadable(_)
-            | Self::Missing(_)
-            | Self::Misplaced { .. }
-            | Self::MarkMissing(_) => None,
-            Self::LogMissing(_) | Self::Log(_) => replay_from.as_ref().ok().copied(),
-        }
-    }
-
-    /// The names of the segments that are written to.
-    fn written_segments(&self) -> Vec<String> {
-        match self {
-            Self::Log(cut) => cut.written_segments(),
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// A part of an engine's data.
 pub struct Part<'a> {
     /// The engine's name: `queue`.
     pub engine: &'a str,
-    /// The engine's directory.
+    /// Path of the engine's directory.
     pub directory: &'a Path,
     /// The part's name in it: `001`.
     pub name: String,
@@ -217,10 +119,13 @@ pub struct Part<'a> {
     pub holds: &'a str,
     /// What of those before the snapshot is in the log only: `payloads`.
     pub holds_before: &'a str,
-    /// Whether all records that there are, and not only those that the snapshot does not have, are read at a start.
+    /// Whether all records that there are, and not only those that the snapshot does not have, are
+    /// read at a start.
     pub reads_all: bool,
-    /// The first record that its snapshot does not have, or why the snapshot cannot be read.
-    pub replay_from: Result<Seq, String>,
+    /// What it is made of as a whole: `all tasks`.
+    pub holds_all: &'a str,
+    /// What its snapshots say.
+    pub snapshots: Snapshots,
 }
 
 impl Part<'_> {
@@ -234,13 +139,13 @@ impl Part<'_> {
         Ok(damage.map(|damage| self.finding(&damage, &known)))
     }
 
-    /// Repairs the part, if anything is wrong with it. The directory as it was stays beside the repaired one; its name
-    /// then ends in `.damaged-<stamp>`. Segments that stay as they are are linked, not copied, so that a full disk
-    /// needs room for those only that are changed.
+    /// Repairs the part, if anything is wrong with it. The directory as it was stays beside the
+    /// repaired one; its name then ends in `.damaged-<stamp>`. Segments that stay as they are are
+    /// linked, not copied, so that a full disk needs room for those only that are changed.
     ///
     /// # Errors
-    /// As [`Part::examine`], and [`LogError::Full`] when there is no room for the segments that are changed: nothing
-    /// is done then.
+    /// As [`Part::examine`], and [`LogError::Full`] when there is no room for the segments that are
+    /// changed: nothing is done then.
     pub fn repair(&self, stamp: &str) -> Result<Option<Finding>, LogError> {
         let known = self.known()?;
         let Some(damage) = self.diagnose(&known)? else {
@@ -257,7 +162,7 @@ impl Part<'_> {
         }
         let aside = format!("{}.damaged-{stamp}", self.name);
         let aside = self.directory.join(aside);
-        let next = match damage.kept(&self.replay_from) {
+        let next = match damage.kept(&self.snapshots.replay_from) {
             Some(replay_from) => Some(self.replace_by_repaired(&aside, &damage, replay_from)?),
             None => {
                 self.set_aside(&aside)?;
@@ -277,10 +182,6 @@ impl Part<'_> {
 
     fn diagnose(&self, known: &KnownParts) -> Result<Option<Damage>, LogError> {
         let (path, log_path) = (self.path(), self.log_path());
-        let replay_from = match &self.replay_from {
-            Err(problem) => return Ok(Some(Damage::Unreadable(problem.clone()))),
-            Ok(replay_from) => *replay_from,
-        };
         if !path.is_dir() {
             return Ok(self.is_expected(known).then_some(Damage::Missing(path)));
         }
@@ -289,6 +190,10 @@ impl Part<'_> {
         if let Some(stated) = stated.filter(|stated| *stated != place) {
             return Ok(Some(Damage::Misplaced { path, stated }));
         }
+        let replay_from = match &self.snapshots.replay_from {
+            Err(problem) => return self.without_snapshot(problem, known).map(Some),
+            Ok(replay_from) => *replay_from,
+        };
         if !log_path.is_dir() {
             return Ok(Some(Damage::LogMissing(log_path)));
         }
@@ -302,6 +207,25 @@ impl Part<'_> {
         Ok((had_mark && !mark.exists()).then_some(Damage::MarkMissing(mark)))
     }
 
+    /// The snapshot is damaged: whether an earlier state and the log stand for it.
+    fn without_snapshot(&self, problem: &str, known: &KnownParts) -> Result<Damage, LogError> {
+        let (log_path, problem) = (self.log_path(), problem.to_owned());
+        let older = self.snapshots.older.as_ref();
+        let Some(older) = older.filter(|_| log_path.is_dir()) else {
+            return Ok(Damage::Snapshot(problem));
+        };
+        let config = self.config(known, older.replay_from);
+        let log = whole_from(&open(&log_path)?, &config, older.replay_from)?;
+        Ok(match log {
+            Some(log) => Damage::Replayable {
+                problem,
+                older: older.clone(),
+                log,
+            },
+            None => Damage::Snapshot(problem),
+        })
+    }
+
     fn set_aside(&self, aside: &Path) -> Result<(), LogError> {
         let path = self.path();
         if !path.exists() {
@@ -311,8 +235,8 @@ impl Part<'_> {
         durable::sync_directory(self.directory).map_err(failed("sync", self.directory))
     }
 
-    /// Makes a repaired copy under the name `aside` and exchanges it with the part in one step, so that a crash leaves
-    /// the one or the other in place. Returns the number of the next record.
+    /// Makes a repaired copy under the name `aside` and exchanges it with the part in one step, so
+    /// that a crash leaves the one or the other in place. Returns the number of the next record.
     fn replace_by_repaired(
         &self,
         aside: &Path,
@@ -341,7 +265,8 @@ impl Part<'_> {
     ) -> Result<Seq, LogError> {
         let path = self.path();
         self.check_room(damage)?;
-        link_directory(&path, aside, &damage.written_segments()).map_err(failed("copy", &path))?;
+        let (written, left_out) = (damage.written_segments(), damage.left_out());
+        link_directory(&path, aside, &written, left_out).map_err(failed("copy", &path))?;
         let log_path = aside.join("log");
         durable::make_directory(&log_path).map_err(failed("make", &log_path))?;
         let disk = open(&log_path)?;
@@ -351,12 +276,15 @@ impl Part<'_> {
             housekeeping: Housekeeping::Owner,
             ..LogConfig::default()
         };
-        salvage(&disk, &config, self.needed(replay_from))?;
+        if matches!(damage, Damage::Log(_)) {
+            salvage(&disk, &config, replay_from)?;
+        }
         let (log, _) = FileLog::open(disk, config, replay_from)?;
         Ok(log.next())
     }
 
-    /// Refuses before anything is written when the file system has no room for what a repair writes.
+    /// Refuses before anything is written when the file system has no room for what a repair
+    /// writes.
     fn check_room(&self, damage: &Damage) -> Result<(), LogError> {
         let place = self.path();
         let mut needed_bytes = ROOM_FOR_NAMES_BYTES;
@@ -369,8 +297,9 @@ impl Part<'_> {
             Damage::Log(cut) => cut.growth_bytes(),
             _ => LogConfig::default().first_segment_bytes,
         };
-        let space = rustix::fs::statvfs(self.directory).map_err(io::Error::from);
-        let space = space.map_err(failed("look at", self.directory))?;
+        let space = rustix::fs::statvfs(self.directory)
+            .map_err(io::Error::from)
+            .map_err(failed("look at", self.directory))?;
         if space.f_bavail.saturating_mul(space.f_frsize) < needed_bytes {
             return Err(LogError::Full {
                 place: place.display().to_string(),
@@ -382,23 +311,30 @@ impl Part<'_> {
 
     fn finding(&self, damage: &Damage, known: &KnownParts) -> Finding {
         let (action, loss) = match damage {
-            Damage::Unreadable(_) | Damage::Missing(_) => {
+            Damage::Snapshot(_) | Damage::Missing(_) => {
                 let loss = match known.number(&self.name) {
-                    Some(end) if end > 1 => {
-                        format!("everything in it: {} records ({})", end - 1, self.holds)
-                    }
-                    _ => "everything in it".to_owned(),
+                    Some(end) if end > 1 => format!(
+                        "everything in it, {}: {} records ({})",
+                        self.holds_all,
+                        end - 1,
+                        self.holds
+                    ),
+                    _ => format!("everything in it, {}", self.holds_all),
                 };
-                ("begin it empty".to_owned(), loss)
+                ("create it empty".to_owned(), loss)
+            }
+            Damage::Replayable { older, log, .. } => {
+                (older.action(log.next), older.loss(log.next, self.holds))
             }
             Damage::Misplaced { .. } => (
-                "begin it empty".to_owned(),
+                "create it empty".to_owned(),
                 "everything in it, unless its own directory is put back in its place".to_owned(),
             ),
             Damage::LogMissing(_) => (
                 "begin a new log after the snapshot".to_owned(),
                 format!(
-                    "everything since the snapshot, and what the log alone held of what it has ({})",
+                    "everything since the snapshot, and data of the snapshot that only the log \
+                     holds ({})",
                     self.holds_before
                 ),
             ),
@@ -432,8 +368,8 @@ impl Part<'_> {
         }
     }
 
-    fn needed(&self, replay_from: Seq) -> Needed {
-        Needed {
+    fn needed(&self, replay_from: Seq) -> ReplayNeeds {
+        ReplayNeeds {
             replay_from,
             all: self.reads_all,
         }
@@ -460,19 +396,15 @@ fn open(path: &Path) -> Result<Directory, LogError> {
     Directory::open(path).map_err(failed("open", path))
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError {
-    let file = path.display().to_string();
-    move |source| LogError::Io {
-        action,
-        file,
-        source: Arc::new(source),
-    }
-}
-
-/// Makes a directory with the files of another. Those that the log writes in place are copied: segments that are
-/// `written`. Others are replaced or removed as a whole, so that a second name for them is enough. What the log makes
-/// anew is left out.
-fn link_directory(from: &Path, to: &Path, written: &[String]) -> io::Result<()> {
+/// Makes a directory with the files of another. Those that the log writes in place are copied:
+/// segments that are `written`. Others are replaced or removed as a whole, so that a second name
+/// for them is enough. What the log makes anew is left out, and so are those named.
+fn link_directory(
+    from: &Path,
+    to: &Path,
+    written: &[String],
+    left_out: &[String],
+) -> io::Result<()> {
     durable::make_directory(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -480,9 +412,13 @@ fn link_directory(from: &Path, to: &Path, written: &[String]) -> io::Result<()> 
         let target = to.join(&name);
         let name = name.to_string_lossy();
         let is_written = written.iter().any(|segment| *segment == name);
+        let is_left_out = name == "lock"
+            || name == END_NAME
+            || name.starts_with(SPARE_PREFIX)
+            || left_out.iter().any(|file| *file == name);
         if entry.file_type()?.is_dir() {
-            link_directory(&source, &target, written)?;
-        } else if name == "lock" || name == END_NAME || name.starts_with(SPARE_PREFIX) {
+            link_directory(&source, &target, written, left_out)?;
+        } else if is_left_out {
             continue;
         } else if is_written || fs::hard_link(&source, &target).is_err() {
             fs::copy(&source, &target)?;

@@ -1,10 +1,11 @@
 //! A disk in memory that forgets, fills up and fails on demand, for simulators of the log and of
 //! what stands on it.
 //!
-//! What it promises is what POSIX does and no more: content is durable after `sync_data` of its file,
-//! names after `sync_directory`. At a loss of power each sector of what was not synced is found as it
-//! was after any of the writes to it, or in the middle of one, whatever became of the others; of the
-//! changes of names, the first so many are found, as a journaling file system has it, or just any.
+//! What it promises is what POSIX does and no more: content is durable after `sync_data` of its
+//! file, names after `sync_directory`. At a loss of power each sector of what was not synced is
+//! found as it was after any of the writes to it, or in the middle of one, whatever became of the
+//! others; of the changes of names, the first so many are found, as a journaling file system has
+//! it, or just any.
 
 mod chance;
 mod inode;
@@ -14,7 +15,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::disk::{Disk, DiskFile};
-pub use chance::Chance;
+pub use chance::SplitMix64;
 use inode::Inode;
 
 /// Something that goes wrong once.
@@ -37,17 +38,17 @@ pub enum Fault {
 /// How often the disk has been called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Writes.
+    /// Number of calls that write to a file.
     pub writes: u64,
-    /// Syncs of files.
+    /// Number of syncs of files.
     pub syncs: u64,
     /// Syncs of the directory.
     pub directory_syncs: u64,
     /// Creations, renames and removals.
     pub name_changes: u64,
-    /// Reads.
+    /// Number of calls that read from a file.
     pub reads: u64,
-    /// Bytes that they brought.
+    /// Bytes returned by those reads.
     pub read_bytes: u64,
 }
 
@@ -59,7 +60,7 @@ enum NameChange {
 }
 
 #[derive(Debug)]
-struct World {
+struct DiskState {
     inodes: HashMap<u64, Inode>,
     next_inode: u64,
     names: BTreeMap<String, u64>,
@@ -79,7 +80,7 @@ struct World {
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone, Debug)]
-pub struct SimulatedDisk(Arc<Mutex<World>>);
+pub struct SimulatedDisk(Arc<Mutex<DiskState>>);
 
 /// A file of a [`SimulatedDisk`].
 #[derive(Debug)]
@@ -99,7 +100,7 @@ pub struct SimulatedLock {
 impl SimulatedDisk {
     /// An empty disk of this size.
     pub fn new(capacity_bytes: u64) -> Self {
-        Self(Arc::new(Mutex::new(World {
+        Self(Arc::new(Mutex::new(DiskState {
             inodes: HashMap::new(),
             next_inode: 1,
             names: BTreeMap::new(),
@@ -146,7 +147,7 @@ impl SimulatedDisk {
     }
 
     /// Switches off and on again. `chance` decides what of the unsynced is found.
-    pub fn lose_power(&self, chance: &mut Chance) {
+    pub fn lose_power(&self, chance: &mut SplitMix64) {
         self.kill();
         self.world().lose_power(chance);
     }
@@ -168,7 +169,7 @@ impl SimulatedDisk {
         Some(world.inodes.get(inode)?.content.clone())
     }
 
-    /// Replaces a file's content, durably, behind everybody's back.
+    /// Replaces a file's content, durably, without the log's knowledge.
     pub fn overwrite(&self, name: &str, content: Vec<u8>) {
         let mut world = self.world();
         let Some(inode) = world.names.get(name).copied() else {
@@ -180,7 +181,7 @@ impl SimulatedDisk {
         inode.pending.clear();
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().expect("no holder of this lock can panic")
     }
 
@@ -193,7 +194,7 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    fn file(&self, world: &mut World, inode: u64) -> SimulatedFile {
+    fn file(&self, world: &mut DiskState, inode: u64) -> SimulatedFile {
         world.open_files += 1;
         SimulatedFile {
             disk: self.clone(),
@@ -203,7 +204,7 @@ impl SimulatedDisk {
     }
 }
 
-impl World {
+impl DiskState {
     fn check_open_files(&self) -> io::Result<()> {
         if self.open_files < self.open_files_max {
             return Ok(());
@@ -240,13 +241,14 @@ impl World {
         self.capacity_bytes.saturating_sub(used)
     }
 
-    fn lose_power(&mut self, chance: &mut Chance) {
+    fn lose_power(&mut self, chance: &mut SplitMix64) {
         let kept = chance.below(self.pending_names.len() as u64 + 1) as usize;
         let journaled = chance.percent(60);
         for (at, change) in self.pending_names.iter().enumerate() {
-            let found = match journaled {
-                true => at < kept,
-                false => chance.percent(50),
+            let found = if journaled {
+                at < kept
+            } else {
+                chance.percent(50)
             };
             if found {
                 apply(&mut self.durable_names, change);
@@ -324,7 +326,7 @@ impl Disk for SimulatedDisk {
         let mut world = self.world();
         world.calls.directory_syncs += 1;
         world.step(1)?;
-        let World {
+        let DiskState {
             pending_names,
             durable_names,
             ..
@@ -374,7 +376,7 @@ impl Drop for SimulatedLock {
 }
 
 impl SimulatedFile {
-    fn world(&self) -> io::Result<MutexGuard<'_, World>> {
+    fn world(&self) -> io::Result<MutexGuard<'_, DiskState>> {
         let world = self.disk.world();
         if world.life != self.life {
             return Err(io::Error::other(
@@ -428,7 +430,7 @@ impl DiskFile for SimulatedFile {
 
     fn read_at(&self, buffer: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
         let mut world = self.world()?;
-        let World { inodes, calls, .. } = &mut *world;
+        let DiskState { inodes, calls, .. } = &mut *world;
         let content = inodes
             .get(&self.inode)
             .map_or(&[][..], |inode| &inode.content);

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is one of the public internet, by the registries of special-purpose addresses of
-/// IANA (RFC 6890).
+/// Whether an address is one of the public internet, by the registries of special-purpose addresses
+/// of IANA (RFC 6890).
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),

@@ -1,4 +1,4 @@
-//! The client: requests, answers, and what goes wrong, never with the URL in it.
+//! The client: requests, responses, and errors that never contain the URL.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Redirects that one request may follow.
 const REDIRECTS_MAX: u32 = 10;
 
-/// What a client is like.
+/// Options of a client.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
     /// How long a request may take, the answer's body included; `None`: each request says it.
@@ -41,8 +41,8 @@ pub enum OutgoingError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Requests may not go there.
-    #[error("{destination} is not a public address: outgoing.allow allows others")]
+    /// Requests to this destination are not allowed.
+    #[error("{destination} is not a public address: add it to outgoing.allow to permit it")]
     Refused {
         /// The address or name.
         destination: String,
@@ -53,23 +53,18 @@ pub enum OutgoingError {
     /// The answer is longer than the caller takes.
     #[error("body size limit exceeded (limit: {bytes_max} bytes)")]
     TooLong {
-        /// The limit.
+        /// Largest accepted body, in bytes.
         bytes_max: u64,
     },
     /// The connection or the exchange failed.
     #[error("{reason}")]
     Failed {
-        /// What failed.
+        /// What failed, with its causes.
         reason: String,
     },
 }
 
 impl OutgoingError {
-    /// Whether trying again cannot help.
-    pub fn is_permanent(&self) -> bool {
-        matches!(self, Self::Url { .. } | Self::Refused { .. })
-    }
-
     fn of(error: reqwest::Error) -> Self {
         let error = error.without_url();
         if error.is_timeout() {
@@ -144,8 +139,9 @@ impl OutgoingClient {
         Ok(OutgoingRequest::new(&self.open, Method::POST, parse(url)?))
     }
 
-    /// A GET from an address that the operator's configuration names, `named`, or that the service there names. What is
-    /// on another host or port than `named` is like an address that a user names. No redirect is followed.
+    /// A GET from an address that the operator's configuration names, `named`, or that the service
+    /// there names. What is on another host or port than `named` is like an address that a user
+    /// names. No redirect is followed.
     ///
     /// # Errors
     /// [`OutgoingError`].
@@ -162,7 +158,8 @@ impl OutgoingClient {
             .await
     }
 
-    /// The client for a URL to which what the operator's configuration names has led.
+    /// The client for a URL that was reached from `named`, an address of the operator's
+    /// configuration.
     fn client_for(&self, named: &Url, url: &Url) -> Result<&reqwest::Client, OutgoingError> {
         if is_same_origin(named, url) {
             return Ok(&self.open);
@@ -214,8 +211,8 @@ impl OutgoingClient {
     }
 }
 
-/// Whether what is sent to a URL, and what comes back, can be neither read nor changed on the way: `https`, or `http` to
-/// an address of this machine.
+/// Whether what is sent to a URL, and what comes back, can be neither read nor changed on the way:
+/// `https`, or `http` to an address of this machine.
 ///
 /// # Errors
 /// [`OutgoingError::Url`].
@@ -279,7 +276,7 @@ impl OutgoingRequest {
         Self(client.request(method, url))
     }
 
-    /// Adds a header.
+    /// Adds a header to the request.
     pub fn header(self, name: &str, value: impl AsRef<str>) -> Self {
         Self(self.0.header(name, value.as_ref()))
     }
@@ -294,12 +291,12 @@ impl OutgoingRequest {
         Self(self.0.timeout(timeout))
     }
 
-    /// Sets the body.
+    /// Sets the body of the request.
     pub fn body(self, body: String) -> Self {
         Self(self.0.body(body))
     }
 
-    /// Sends it.
+    /// Sends the request.
     ///
     /// # Errors
     /// [`OutgoingError`]: there is no answer.
@@ -309,11 +306,11 @@ impl OutgoingRequest {
     }
 }
 
-/// What the other side answers. Its body is read only as far as the caller allows.
+/// Response of the other side. Its body is read only as far as the caller allows.
 pub struct Answer(Response);
 
 impl Answer {
-    /// The status.
+    /// Status code of the response.
     pub fn status(&self) -> u16 {
         self.0.status().as_u16()
     }

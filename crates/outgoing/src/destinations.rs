@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use egret_base::sync::write_lock;
 use reqwest::Url;
 
 use crate::address::is_public;
@@ -13,13 +14,13 @@ use crate::resolve::{Lookup, SystemLookup};
 /// The destinations of requests that users of Egret cause. Cheap to clone; clones change together.
 #[derive(Clone)]
 pub struct Destinations {
-    allowed: Arc<RwLock<Arc<[Allowed]>>>,
+    allowed: Arc<RwLock<Arc<[DestinationRule]>>>,
     is_everything: bool,
     pub(crate) lookup: Arc<dyn Lookup>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Allowed {
+enum DestinationRule {
     /// A host of a URL, with a port perhaps.
     Host { name: String, port: Option<u16> },
     /// Every host below a domain; with the dot before it.
@@ -30,11 +31,11 @@ enum Allowed {
     Network { address: IpAddr, prefix: u32 },
 }
 
-/// What a check of a URL says about its host.
+/// Result of the check of a URL's host.
 pub(crate) enum Permission {
     /// The settings allow the host by name: its addresses are not looked at.
     ByName,
-    /// Its addresses are to be checked where there is a name.
+    /// The host is not allowed by name: if it is a name, its addresses are checked.
     ByAddress,
 }
 
@@ -48,7 +49,6 @@ impl fmt::Debug for Destinations {
 }
 
 impl Default for Destinations {
-    /// The public internet.
     fn default() -> Self {
         Self {
             allowed: Arc::new(RwLock::new(Arc::new([]))),
@@ -69,25 +69,26 @@ impl Destinations {
         Ok(destinations)
     }
 
-    /// Allows what `text` names and nothing else from now on; returns whether that is another list than before.
-    /// A connection that is open may serve a request to its name until it has been idle for a while.
+    /// Allows what `text` names and nothing else from now on; returns whether that is another list
+    /// than before. A connection that is open may serve a request to its name until it has been
+    /// idle for a while.
     ///
     /// # Errors
     /// As [`Destinations::new`]; what was allowed before stays so.
     pub fn change(&self, text: &str) -> Result<bool, String> {
         let read = read_list(text)?;
-        let mut allowed = self.allowed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut allowed = write_lock(&self.allowed);
         let is_another = **allowed != *read;
         *allowed = read;
         Ok(is_another)
     }
 
-    fn allowed(&self) -> Arc<[Allowed]> {
+    fn allowed(&self) -> Arc<[DestinationRule]> {
         let allowed = self.allowed.read();
         allowed.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Every address there is.
+    /// Allows every address, public or not.
     pub fn everything() -> Self {
         Self {
             is_everything: true,
@@ -95,13 +96,13 @@ impl Destinations {
         }
     }
 
-    /// The same with names resolved in another way.
+    /// The same destinations, with names resolved by `lookup`.
     pub fn with_lookup(self, lookup: Arc<dyn Lookup>) -> Self {
         Self { lookup, ..self }
     }
 
-    /// Reads a URL and refuses what it cannot lead to: another scheme than http or https, or an address
-    /// that is not allowed.
+    /// Reads a URL and refuses what it cannot lead to: another scheme than http or https, or an
+    /// address that is not allowed.
     ///
     /// # Errors
     /// [`OutgoingError::Url`], [`OutgoingError::Refused`].
@@ -141,17 +142,17 @@ impl Destinations {
 
     /// Whether requests may go to an address that a name stands for.
     pub(crate) fn allows_address(&self, address: IpAddr) -> bool {
-        let is_allowed = |entry: &Allowed| entry.allows_address(address);
+        let is_allowed = |entry: &DestinationRule| entry.allows_address(address);
         self.is_everything || is_public(address) || self.allowed().iter().any(is_allowed)
     }
 }
 
 /// The entries of the setting `outgoing.allow`.
-fn read_list(text: &str) -> Result<Arc<[Allowed]>, String> {
+fn read_list(text: &str) -> Result<Arc<[DestinationRule]>, String> {
     let entries = text.split([',', ';']).map(str::trim);
     entries
         .filter(|entry| !entry.is_empty())
-        .map(|entry| Allowed::read(entry).ok_or_else(|| format!("outgoing.allow: `{entry}` is no host, host:port, *.domain, address or network such as 10.0.0.0/8")))
+        .map(|entry| DestinationRule::read(entry).ok_or_else(|| format!("outgoing.allow: `{entry}` is not a host, host:port, *.domain, address or network such as 10.0.0.0/8")))
         .collect()
 }
 
@@ -164,7 +165,7 @@ pub(crate) fn parse(url: &str) -> Result<Url, OutgoingError> {
     Ok(parsed)
 }
 
-impl Allowed {
+impl DestinationRule {
     fn read(entry: &str) -> Option<Self> {
         if let Some((address, prefix)) = entry.split_once('/') {
             let (address, prefix) = (address.parse::<IpAddr>().ok()?, prefix.parse().ok()?);

@@ -1,7 +1,7 @@
 //! Names become addresses once, and only those remain to which requests may go.
 //!
-//! The connection is made to what is returned here, so a name server that answers differently the next
-//! time (DNS rebinding) leads nowhere else.
+//! The connection is made to what is returned here, so a name server that answers differently the
+//! next time (DNS rebinding) leads nowhere else.
 
 use std::future::Future;
 use std::io;
@@ -13,19 +13,19 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use crate::destinations::Destinations;
 
 /// The addresses that a name stands for.
-pub type Found = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+pub type LookupFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Resolves names.
+/// Resolves host names to addresses.
 pub trait Lookup: Send + Sync {
     /// The addresses of a name.
-    fn lookup(&self, name: &str) -> Found;
+    fn lookup(&self, name: &str) -> LookupFuture;
 }
 
-/// As the machine resolves names.
+/// Resolves names as the machine does.
 pub(crate) struct SystemLookup;
 
 impl Lookup for SystemLookup {
-    fn lookup(&self, name: &str) -> Found {
+    fn lookup(&self, name: &str) -> LookupFuture {
         let name = name.to_owned();
         Box::pin(async move {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
@@ -40,11 +40,9 @@ pub(crate) struct GuardedResolver(pub(crate) Destinations);
 /// Resolves every name, for what the operator's configuration names.
 pub(crate) struct OpenResolver(pub(crate) Destinations);
 
-/// The name stands for nothing that requests may go to.
+/// The name resolves to no address that requests may go to.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{name} stands for no address that requests may go to: outgoing.allow allows others than public ones"
-)]
+#[error("{name} resolves to no public address: add the host to outgoing.allow to permit others")]
 pub(crate) struct NoneAllowed {
     pub(crate) name: String,
 }

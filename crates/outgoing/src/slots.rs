@@ -1,10 +1,11 @@
-//! Slots for requests that are in progress at the same time, so that no receiver and no tenant takes
-//! all of them.
+//! Slots for requests that are in progress at the same time, so that no receiver and no tenant
+//! takes all of them.
 //!
-//! A receiver that does not answer holds each of its requests until the timeout. It therefore gets a
-//! bounded number of slots; after a few failures in a row it is tried by one request at a time, with
-//! growing pauses. Receivers that have not answered quickly the last time share half of the slots,
-//! which also bounds many names of one dead receiver. One tenant takes three quarters at most.
+//! A receiver that does not answer holds each of its requests until the timeout. It therefore gets
+//! a bounded number of slots; after a few failures in a row it is tried by one request at a time,
+//! with growing pauses. Receivers that have not answered quickly the last time share half of the
+//! slots, which also bounds many names of one dead receiver. One tenant takes three quarters at
+//! most.
 //!
 //! Each tenant has a record of its own of a receiver: the failures of its requests, which it can
 //! cause at will with a path that hangs, make the receiver unreachable for no other tenant.
@@ -72,7 +73,8 @@ pub enum Admission {
     Granted,
     /// No slot is free for it.
     Busy,
-    /// Its receiver is left alone for a while, as it did not answer: the reason of the last failure.
+    /// Its receiver is left alone for a while, as it did not answer: the reason of the last
+    /// failure.
     Unreachable(String),
 }
 
@@ -107,8 +109,8 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// `total` requests at a time, `per_receiver` of them of one tenant to one host and port; zero: a
-    /// quarter.
+    /// `total` requests at a time, `per_receiver` of them of one tenant to one host and port; zero:
+    /// a quarter.
     pub fn new(total: usize, per_receiver: usize) -> Self {
         let per_receiver = match per_receiver {
             0 => total.div_ceil(4),
@@ -201,7 +203,7 @@ impl Slots {
         known.is_unreachable()
     }
 
-    /// Requests in progress.
+    /// Number of requests in progress.
     pub fn in_progress(&self) -> usize {
         self.in_progress
     }

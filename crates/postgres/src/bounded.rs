@@ -1,7 +1,8 @@
-//! Sessions on servers that run code of other users: what such a server answers is bounded.
+//! Sessions on servers that run code of other users: the size of every answer is bounded.
 //!
-//! A superuser of a server decides what its catalogue contains, so that no query has an answer of known
-//! size. The driver keeps whatever arrives until it is asked for; the bound is therefore on the socket.
+//! A superuser of a server decides what its catalogue contains, so that no query has an answer of
+//! known size. The driver buffers whatever arrives until it is read; the bound is therefore on the
+//! socket.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +22,7 @@ use crate::error::{PostgresError, server};
 /// Largest number of rows of one answer.
 pub const ROWS_MAX: usize = 100_000;
 
-/// How much sessions take from their server, and whether one was sent more.
+/// The bytes that sessions accept from their server, and whether one was sent more.
 #[derive(Debug)]
 pub struct ReceiveLimit {
     bytes_max: u64,
@@ -29,7 +30,7 @@ pub struct ReceiveLimit {
 }
 
 impl ReceiveLimit {
-    /// A limit of so many bytes for each session.
+    /// A limit of `bytes_max` bytes for each session.
     pub fn new(bytes_max: u64) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
@@ -61,7 +62,7 @@ impl AsyncRead for BoundedStream {
         self.received += (buffer.filled().len() - before) as u64;
         if self.received > self.limit.bytes_max {
             self.limit.is_exceeded.store(true, Ordering::Release);
-            let reason = "the server sent more than is taken from it";
+            let reason = "the server sent more data than the limit allows";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
         }
         read
@@ -119,7 +120,7 @@ pub async fn connect(
     Ok(client)
 }
 
-/// The rows of a query on such a server.
+/// Runs a query on such a server and returns the rows.
 ///
 /// # Errors
 /// The server's; [`PostgresError::Answer`] when there are more than [`ROWS_MAX`].
@@ -148,7 +149,7 @@ pub async fn query(
     Ok(taken)
 }
 
-/// A value of a row of such a server, whose type is not sure either.
+/// Reads a value of a row of such a server, which may have another type than expected.
 ///
 /// # Errors
 /// [`PostgresError::Server`] when it is of another type.

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use egret_base::Entropy;
 
 use crate::error::{PostgresError, io};
-use crate::owner::{Owner, own_user_name};
-use crate::provision::Binaries;
+use crate::owner::{RunAsUser, own_user_name};
+use crate::provision::{Binaries, output_of};
 use crate::tuning::{self, Build, Machine};
 
 /// The bootstrap superuser of every cluster that Egret makes.
@@ -33,7 +33,7 @@ pub fn major(data: &Path) -> Option<u32> {
 pub fn create(
     binaries: &Binaries,
     data: &Path,
-    owner: &Owner,
+    owner: &RunAsUser,
     entropy: &dyn Entropy,
     password_file: &Path,
 ) -> Result<(), PostgresError> {
@@ -69,7 +69,7 @@ fn unfinished(data: &Path) -> PathBuf {
 fn initdb(
     binaries: &Binaries,
     data: &Path,
-    owner: &Owner,
+    owner: &RunAsUser,
     password_file: &Path,
 ) -> Result<(), PostgresError> {
     let program = binaries.program("initdb");
@@ -85,10 +85,9 @@ fn initdb(
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("LC_ALL", "C.UTF-8")
-        .current_dir("/")
-        .stdin(Stdio::null());
+        .current_dir("/");
     owner.apply(&mut command);
-    let output = command.output().map_err(io("run", &program))?;
+    let output = output_of(&mut command).map_err(io("run", &program))?;
     if output.status.success() {
         return Ok(());
     }
@@ -136,7 +135,7 @@ pub fn password(entropy: &dyn Entropy) -> String {
 pub fn configure(
     binaries: &Binaries,
     data: &Path,
-    owner: &Owner,
+    owner: &RunAsUser,
     machine: &Machine,
     sessions_max: u32,
 ) -> Result<(), PostgresError> {
@@ -169,9 +168,10 @@ pub fn configure(
     Ok(())
 }
 
-/// The fastest method that this build of the server accepts. `pglz`, which every build has, is none: to compress a page takes longer than to
-/// write it, and whoever writes to pages after a checkpoint waits for it.
-fn wal_compression(binaries: &Binaries, data: &Path, owner: &Owner) -> &'static str {
+/// The fastest method that this build of the server accepts. `pglz`, which every build has, is not
+/// used: to compress a page takes longer than to write it, and a write to a page after a checkpoint
+/// waits for it.
+fn wal_compression(binaries: &Binaries, data: &Path, owner: &RunAsUser) -> &'static str {
     for method in ["lz4", "zstd"] {
         let mut command = Command::new(binaries.program("postgres"));
         command
@@ -192,8 +192,8 @@ fn wal_compression(binaries: &Binaries, data: &Path, owner: &Owner) -> &'static 
     "off"
 }
 
-/// Egret's own user enters as the superuser by the kernel's word (`peer`); everybody else by
-/// password; nobody by trust.
+/// Egret's own user enters as the superuser by the kernel's word (`peer`); all other users by
+/// password; none by trust.
 fn host_based_authentication() -> String {
     format!(
         "# Written by Egret at every start.\n\
@@ -221,7 +221,7 @@ pub fn ident_map(roles: &[&str]) -> String {
 ///
 /// # Errors
 /// [`PostgresError::Io`].
-pub fn write_owned(path: &Path, text: &str, owner: &Owner) -> Result<(), PostgresError> {
+pub fn write_owned(path: &Path, text: &str, owner: &RunAsUser) -> Result<(), PostgresError> {
     let new = path.with_extension("egret-new");
     replace(&new, text, Some(owner))?;
     fs::rename(&new, path).map_err(io("write", path))
@@ -236,7 +236,7 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PostgresError> {
     replace(path, text, None)
 }
 
-fn replace(path: &Path, text: &str, owner: Option<&Owner>) -> Result<(), PostgresError> {
+fn replace(path: &Path, text: &str, owner: Option<&RunAsUser>) -> Result<(), PostgresError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
@@ -287,7 +287,8 @@ pub(crate) fn read_own(path: &Path) -> Result<String, PostgresError> {
     Ok(text)
 }
 
-/// `O_NOFOLLOW`, and `O_NONBLOCK` against pipes, for files in directories that belong to another user than Egret's.
+/// `O_NOFOLLOW`, and `O_NONBLOCK` against pipes, for files in directories that belong to another
+/// user than Egret's.
 pub(crate) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW
     .union(rustix::fs::OFlags::NONBLOCK)
     .bits()
@@ -297,15 +298,15 @@ pub(crate) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW
 ///
 /// # Errors
 /// [`PostgresError::Io`].
-pub fn private_directory(path: &Path, owner: &Owner) -> Result<(), PostgresError> {
+pub fn private_directory(path: &Path, owner: &RunAsUser) -> Result<(), PostgresError> {
     fs::create_dir_all(path).map_err(io("create", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
         .map_err(io("change the mode of", path))?;
     owner.own(path)
 }
 
-/// Removes what an interrupted `initdb` left, which its marker tells. Anything else that is there is
-/// somebody's data, and a password without data says that the data is somewhere else.
+/// Removes what an interrupted `initdb` left, which its marker tells. Anything else that is there
+/// is a user's data, and a password without data says that the data is somewhere else.
 fn empty(data: &Path, marker: &Path, password_file: &Path) -> Result<(), PostgresError> {
     let refuse = |reason: &str| {
         Err(PostgresError::NotEmpty {
@@ -316,11 +317,14 @@ fn empty(data: &Path, marker: &Path, password_file: &Path) -> Result<(), Postgre
     let mut entries = fs::read_dir(data).map_err(io("read", data))?.peekable();
     if !marker.exists() {
         if entries.peek().is_some() {
-            return refuse("it holds files, but no complete cluster: move them away to start anew");
+            return refuse(
+                "it holds files but no complete cluster: to start from nothing, move them away",
+            );
         }
         if password_file.exists() {
             return refuse(&format!(
-                "it is empty, but {} says that a cluster was made: is a file system not mounted? Remove that file to start anew",
+                "it is empty, but {} says that a cluster was created: is a file system not \
+                 mounted? To start from nothing, remove that file",
                 password_file.display()
             ));
         }

@@ -8,18 +8,20 @@
 //! ```
 //!
 //! A server is in its group before it executes anything, so that nothing it starts is outside. Only
-//! the root of the hierarchy may have processes and give controllers to groups below; elsewhere Egret
-//! moves to a group of its own first, and only where `<base>` holds nothing but Egret's processes.
+//! the root of the hierarchy may have processes and give controllers to groups below; elsewhere
+//! Egret moves to a group of its own first, and only where `<base>` holds nothing but Egret's
+//! processes.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::Condition;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::sync::lock;
 use egret_linux::cgroup::{ControlGroup, Entrance};
 use sha2::{Digest, Sha256};
 
@@ -29,7 +31,7 @@ mod bounds;
 mod delegation;
 
 use bounds::{Bound, Presence};
-use delegation::{Base, make_locked, remove_abandoned};
+use delegation::{BaseGroup, make_locked, remove_abandoned};
 
 /// What bounds memory, processor time and processes.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
@@ -40,8 +42,9 @@ const MAIN: &str = "egret-main";
 /// What names of groups for branches begin with.
 const BRANCHES: &str = "egret-branches-";
 
-/// How many processes a server of PostgreSQL 15 to 18 needs to start and to open a session, and some more: with fewer, it
-/// would fail while it starts, as if it were broken. The least value of `branches.total_processes_max`.
+/// How many processes a server of PostgreSQL 15 to 18 needs to start and to open a session, and
+/// some more: with fewer, it would fail while it starts, as if it were broken. The least value of
+/// `branches.total_processes_max`.
 const SERVER_PROCESSES: u64 = 10;
 
 /// How long killed processes may take to end.
@@ -56,11 +59,11 @@ const STARTS_MAX: u32 = 1_000;
 /// Whether servers get control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupPolicy {
-    /// None.
+    /// No server gets a control group.
     Off,
-    /// Where and as far as they work.
+    /// Servers get groups and limits where and as far as they work.
     Auto,
-    /// Each, with all limits, or it is not started.
+    /// Each server gets a group with all limits, or it is not started.
     Full,
 }
 
@@ -68,12 +71,13 @@ pub enum GroupPolicy {
 #[derive(Clone, Copy, Debug)]
 pub struct GroupLimits {
     /// Memory of each server, with what the kernel caches for it.
-    pub memory_max: Size,
+    pub memory_max: ByteSize,
     /// Memory of all servers together.
-    pub total_memory_max: Size,
+    pub total_memory_max: ByteSize,
     /// Processor time of each server, in percent of one core; 0 for no bound.
     pub cpu_percent_max: u32,
-    /// Share of all servers together in processor time that is short; Egret and the source have 100.
+    /// Share of all servers together in processor time that is short; Egret and the source have
+    /// 100.
     pub total_cpu_weight: u32,
     /// Processes and threads of each server.
     pub processes_max: u32,
@@ -89,7 +93,7 @@ pub struct ControlGroups {
     missing: Vec<String>,
     policy: GroupPolicy,
     limits: GroupLimits,
-    /// That a server runs without its group.
+    /// Holds while a server runs without its group.
     not_bounded: Condition,
 }
 
@@ -97,10 +101,11 @@ pub struct ControlGroups {
 #[derive(Debug)]
 struct ServerGroups {
     all: ControlGroup,
-    /// What `all` was called by earlier versions of Egret, of which servers may have been left running.
+    /// The name of `all` in earlier versions of Egret, of which servers may have been left running.
     former: ControlGroup,
     controllers: BTreeSet<String>,
-    /// Held against other Egrets, which remove groups whose lock is free; `None` once the group is removed.
+    /// Held against other Egrets, which remove groups whose lock is free; `None` once the group is
+    /// removed.
     lock: Mutex<Option<File>>,
     /// Names of groups with a server of this Egret.
     taken: Mutex<BTreeSet<String>>,
@@ -108,7 +113,7 @@ struct ServerGroups {
 
 /// The control group of one server.
 #[derive(Debug)]
-pub struct GroupLease {
+pub(crate) struct GroupLease {
     group: ControlGroup,
     groups: Arc<ServerGroups>,
 }
@@ -154,7 +159,7 @@ impl ControlGroups {
         self.state.is_ok() && self.missing.is_empty()
     }
 
-    /// What holds here, in words for an operator.
+    /// Describes what is bounded on this machine, for an operator.
     pub fn describe(&self) -> String {
         let groups = match &self.state {
             Ok(groups) => groups,
@@ -188,7 +193,8 @@ impl ControlGroups {
     /// there are no groups.
     ///
     /// # Errors
-    /// [`PostgresError::NoProcessLeft`]; [`PostgresError::Io`] where every server is to have a group.
+    /// [`PostgresError::NoProcessLeft`]; [`PostgresError::Io`] where every server is to have a
+    /// group.
     pub(crate) fn lease(
         &self,
         data: &Path,
@@ -254,8 +260,8 @@ impl ControlGroups {
         })
     }
 
-    /// Ends and removes groups that an earlier Egret left behind and whose server was not taken over; those of the
-    /// former name may be another Egret's. Returns how many there were.
+    /// Ends and removes groups that an earlier Egret left behind and whose server was not taken
+    /// over; those of the former name may be another Egret's. Returns how many there were.
     pub fn remove_leftovers(&self) -> usize {
         let Ok(groups) = &self.state else {
             return 0;
@@ -283,8 +289,8 @@ impl ControlGroups {
 }
 
 impl ServerGroups {
-    /// The group of a data directory below the own group, with those of the wanted controllers that can be had;
-    /// the others go to `missing`.
+    /// The group of a data directory below the own group, with those of the wanted controllers that
+    /// can be had; the others go to `missing`.
     fn open(
         own: &ControlGroup,
         data_dir: &Path,
@@ -298,13 +304,14 @@ impl ServerGroups {
             Some(parent) if own.name() == MAIN => parent,
             _ => own.clone(),
         };
-        let base = Base::new(group, data_dir);
+        let base = BaseGroup::new(group, data_dir);
         base.check_delegated()?;
         remove_abandoned(&base.group);
         let all = base.group.child(&name);
         let path = all.path().display();
-        let lock = make_locked(&all).map_err(|error| format!("{path} cannot be made: {error}"))?;
-        let lock = lock.ok_or_else(|| format!("another process has locked {path}"))?;
+        let lock = make_locked(&all)
+            .map_err(|error| format!("cannot create {path}: {error}"))?
+            .ok_or_else(|| format!("another process has locked {path}"))?;
         let groups = Self {
             controllers: base.give_controllers(&all, wanted, missing),
             former: base.group.child(&former),
@@ -333,7 +340,8 @@ impl ServerGroups {
         self.controllers.contains(controller)
     }
 
-    /// How many processes and threads of all servers there are, those in the group of the former name included.
+    /// How many processes and threads of all servers there are, those in the group of the former
+    /// name included.
     fn processes(&self) -> u64 {
         let count = |group: &ControlGroup| -> Option<u64> {
             let text = std::fs::read_to_string(group.path().join("pids.current")).ok()?;
@@ -372,11 +380,13 @@ impl ServerGroups {
                 return Ok(group);
             }
         }
-        Err(io::Error::other("too many groups of this server are left"))
+        Err(io::Error::other(
+            "too many control groups of this server still exist",
+        ))
     }
 
-    /// Removes the groups without processes, and with the last one the common group, which is another Egret's to make from
-    /// then on.
+    /// Removes the groups without processes, and with the last one the common group, which is
+    /// another Egret's to make from then on.
     fn remove(&self) {
         let mut held = lock(&self.lock);
         if held.is_none() {
@@ -390,7 +400,9 @@ impl ServerGroups {
         }
         match self.all.remove() {
             Ok(()) => *held = None,
-            Err(error) => tracing::debug!(%error, "servers keep their control groups"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot remove the common control group: servers still use it")
+            }
         }
     }
 }
@@ -411,7 +423,7 @@ impl GroupLease {
     /// Kills every process in it, whatever the server knows of.
     pub(crate) fn kill_processes(&self) {
         if let Err(error) = self.group.kill() {
-            tracing::debug!(%error, group = self.group.name(), "a control group was not killed");
+            tracing::debug!(%error, group = self.group.name(), "cannot kill the processes of a control group");
         }
     }
 
@@ -434,7 +446,7 @@ fn end(group: &ControlGroup) -> bool {
         // Another thread may have ended it meanwhile.
         Err(error) if group.path().exists() => {
             let path = group.path().display();
-            tracing::debug!(%error, %path, "a control group was not removed");
+            tracing::debug!(%error, %path, "cannot remove a control group");
             false
         }
         _ => true,
@@ -446,8 +458,8 @@ fn memory_kills(group: &ControlGroup) -> u64 {
     group.count("memory.events", "oom_kill").unwrap_or(0)
 }
 
-/// The name of the group of all servers of a data directory. By its path alone, two directories of different mount
-/// namespaces would share a group.
+/// The name of the group of all servers of a data directory. By its path alone, two directories of
+/// different mount namespaces would share a group.
 fn group_name(data_dir: &Path) -> io::Result<String> {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::MetadataExt;
@@ -478,10 +490,6 @@ fn server_name(data: &Path) -> &str {
     let name = data.file_name().and_then(|name| name.to_str());
     let is_safe = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric());
     name.filter(is_safe).unwrap_or("server")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

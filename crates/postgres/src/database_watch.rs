@@ -1,12 +1,13 @@
-//! A watch over the databases of a server: an engine visits each of them again and again, as one may come or be
-//! restored that it knows nothing of.
+//! A watch over the databases of a server: an engine visits each of them repeatedly, because a
+//! database may be created or restored without the engine's knowledge.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_base::condition::ConditionSet;
+use egret_base::sync::lock;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -32,41 +33,39 @@ const ALL_DATABASES: &str = "all databases";
 
 /// What an engine does in each database.
 pub trait DatabaseVisitor: Send + Sync {
-    /// Its error.
-    type Error: Coded + From<PostgresError>;
+    /// Error of a visit to one database.
+    type Error: CodedError + From<PostgresError>;
 
-    /// Looks into a database, and has what is found there kept. One that is gone is no error.
+    /// Visits a database, and remembers what is found. A database that is gone is no error.
     fn visit(&self, database: &str) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
-/// See the module.
+/// Visits the databases of a server again and again, and retries failed visits with growing waits.
 pub struct DatabaseWatch {
     databases: Databases,
     /// Databases that cannot be visited, by name.
     faults: ConditionSet,
-    /// What is looked for, in messages, such as `outboxes`.
+    /// What the visits look for, for messages, such as `outboxes`.
     sought: &'static str,
     schedule: Mutex<Schedule>,
 }
 
-/// When what is visited next.
+/// Times of the next visits.
 struct Schedule {
-    /// All databases.
     next_round: Instant,
-    /// Those whose last visit failed.
-    failing: BTreeMap<String, Failing>,
+    /// Databases whose last visit failed.
+    failing: BTreeMap<String, FailedVisit>,
 }
 
 /// A database whose last visit failed, or the list of databases.
-struct Failing {
-    /// In a row.
+struct FailedVisit {
     failures: u32,
-    /// When it is visited again.
+    /// Time of the next visit.
     due: Instant,
 }
 
 impl DatabaseWatch {
-    /// A watch that has not begun. `sought` is what is looked for, in the plural.
+    /// A watch that has not started. `sought` names what the visits look for, in the plural.
     pub fn new(databases: Databases, faults: ConditionSet, sought: &'static str) -> Self {
         Self {
             databases,
@@ -79,10 +78,11 @@ impl DatabaseWatch {
         }
     }
 
-    /// Visits every database once. One that cannot be visited keeps no other one from it.
+    /// Visits every database once. A failed visit does not prevent the others.
     ///
     /// # Errors
-    /// The last one. It is a condition after a few visits in a row, and at once where trying again does not help.
+    /// The last one. It is a condition after a few visits in a row, and at once where a retry does
+    /// not help.
     pub async fn visit_all<V: DatabaseVisitor>(&self, visitor: &V) -> Result<(), V::Error> {
         let names = match self.databases.names().await {
             Ok(names) => names,
@@ -103,7 +103,7 @@ impl DatabaseWatch {
         visited
     }
 
-    /// Visits the databases of which a visit failed and that are due again.
+    /// Visits the databases whose last visit failed and that are due.
     async fn visit_failing<V: DatabaseVisitor>(&self, visitor: &V) {
         let now = Instant::now();
         let names: Vec<String> = self
@@ -113,7 +113,7 @@ impl DatabaseWatch {
             .filter(|(name, failing)| *name != ALL_DATABASES && failing.due <= now)
             .map(|(name, _)| name.clone())
             .collect();
-        // What fails is a condition by now.
+        // A failure is reported as a condition.
         _ = self.visit_each(visitor, &names).await;
     }
 
@@ -141,13 +141,13 @@ impl DatabaseWatch {
     }
 
     /// Notes a failure, and returns when the subject is tried again.
-    fn fail(&self, subject: &str, error: &impl Coded) -> Instant {
+    fn fail(&self, subject: &str, error: &impl CodedError) -> Instant {
         let (failures, due) = {
             let mut schedule = self.schedule();
             let earlier = schedule.failing.get(subject);
             let failures = earlier.map_or(0, |failing| failing.failures) + 1;
             let due = Instant::now() + RETRY.wait(failures);
-            let failing = Failing { failures, due };
+            let failing = FailedVisit { failures, due };
             schedule.failing.insert(subject.to_owned(), failing);
             (failures, due)
         };
@@ -173,12 +173,12 @@ impl DatabaseWatch {
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.schedule)
     }
 
-    /// Visits every database after `first_wait`, then again and again, and at once when something has `changed`, until
-    /// `stopping` says so. One that cannot be visited is tried again between the rounds. A visit that is under way then is
-    /// dropped: the server may not answer.
+    /// Visits every database after `first_wait`, then repeatedly, and at once when something has
+    /// `changed`, until `stopping` is set. Failed visits are retried between the rounds. A visit in
+    /// progress is dropped then: the server may not answer.
     pub async fn run<V: DatabaseVisitor>(
         &self,
         visitor: &V,
@@ -195,7 +195,7 @@ impl DatabaseWatch {
             };
             let visiting = async {
                 if are_all_due {
-                    // It is a condition by now.
+                    // A failure is reported as a condition.
                     _ = self.visit_all(visitor).await;
                 } else {
                     self.visit_failing(visitor).await;

@@ -1,5 +1,5 @@
-//! The databases that an engine may work in: every one of a server of Egret's own, or the one that a
-//! connection string names.
+//! The databases that an engine may work in: every one of a server of Egret's own, or the one that
+//! a connection string names.
 
 mod session_health;
 
@@ -13,19 +13,17 @@ use tokio_postgres::{Client, Config};
 use crate::config::PostgresConfig;
 use crate::error::{PostgresError, server};
 use crate::external;
-use crate::listen::{self, Attentive};
+use crate::hosts::MAINTENANCE;
+use crate::listen::{self, ListeningSession};
 use crate::pool;
 use crate::slots::{Slot, TenantSlots};
 use session_health::SessionHealth;
-
-/// The database of every server, to which those who want the list of the others connect.
-pub(crate) const MAINTENANCE: &str = "postgres";
 
 /// Databases that can be connected to, templates left out.
 pub const CONNECTABLE_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg_database \
      WHERE datallowconn AND NOT datistemplate ORDER BY 1";
 
-/// Databases that nobody is to connect to, templates left out.
+/// Databases that do not accept connections, templates left out.
 const CLOSED_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg_database \
      WHERE NOT datallowconn AND NOT datistemplate ORDER BY 1";
 
@@ -38,18 +36,19 @@ pub type RequestSessions = TenantSlots<String>;
 /// A request's right to work in sessions until it is dropped.
 pub type SessionPermit = Slot<String>;
 
-/// As many as the settings say.
+/// Slots for the sessions of requests, as many as the settings allow.
 pub fn request_sessions(config: &PostgresConfig) -> RequestSessions {
     TenantSlots::new("postgres.pool_connections_max", config.pool_connections_max)
 }
 
-/// Where an engine may work. Cheap to clone.
+/// The databases that an engine may work in. Cheap to clone.
 ///
-/// Each engine has one of its own, as `application_name` of its sessions is the engine's.
+/// Each engine has its own value, because the `application_name` of its sessions is the engine's
+/// name.
 #[derive(Clone)]
 pub struct Databases {
     connect: Arc<dyn Fn(&str) -> Config + Send + Sync>,
-    /// The only one, where there is but one.
+    /// The only database, if there is just one.
     only: Option<String>,
     /// Whether the server can be reached.
     readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
@@ -60,31 +59,31 @@ pub struct Databases {
     sessions: RequestSessions,
 }
 
-/// Why there is no database to work in. Messages about a name are meant to follow `database:`, and name no other one: not
-/// everybody who asks may know them.
+/// Why there is no database to work in. Messages about a name are meant to follow `database:`, and
+/// name no other one: not every caller may know the other names.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabasesError {
-    /// None has this name.
+    /// No database has this name.
     #[error("`{asked}` does not exist")]
     Unknown {
-        /// The name.
+        /// The name that was asked for.
         asked: String,
-        /// Those that there are.
+        /// Names of the existing databases.
         names: Vec<String>,
     },
-    /// Nobody said which one.
+    /// No name was given, and there are several databases.
     #[error("there are several: name one of them")]
     Several {
-        /// Those that it may be.
+        /// Names of the databases to choose from.
         names: Vec<String>,
     },
-    /// They could not be listed.
+    /// The databases could not be listed.
     #[error(transparent)]
     Postgres(#[from] PostgresError),
 }
 
 impl DatabasesError {
-    /// The message for those who may know all databases of the server.
+    /// The message for callers that may know all databases of the server.
     pub fn with_names(&self) -> String {
         match self {
             Self::Unknown { names, .. } => format!("{self}; there are: {}", names.join(", ")),
@@ -95,7 +94,7 @@ impl DatabasesError {
 }
 
 impl Databases {
-    /// Every database of a server of Egret's own; `connect` says how to connect to one.
+    /// Every database of a server of Egret's own; `connect` makes the connection settings of one.
     pub fn every(connect: impl Fn(&str) -> Config + Send + Sync + 'static) -> Self {
         Self {
             connect: Arc::new(connect),
@@ -107,7 +106,7 @@ impl Databases {
         }
     }
 
-    /// The database that a connection string names, of a server that somebody else runs.
+    /// The database that a connection string names, of an external server.
     pub fn one(connection: Config) -> Self {
         let named = connection.get_dbname().or(connection.get_user());
         let name = named.unwrap_or(MAINTENANCE).to_owned();
@@ -121,7 +120,7 @@ impl Databases {
         }
     }
 
-    /// The same, of a server whose part says whether it can be reached.
+    /// Reports the readiness of the server by `readiness`.
     #[must_use]
     pub fn with_readiness(
         mut self,
@@ -131,8 +130,9 @@ impl Databases {
         self
     }
 
-    /// The same, of a server whose part says when it does not answer any more: sessions end then, with all that waits in
-    /// them. No limit of the server's own ends a wait for a server that is frozen.
+    /// The same, of a server whose part says when it does not answer any more: sessions end then,
+    /// with all that waits in them. No limit of the server's own ends a wait for a server that is
+    /// frozen.
     #[must_use]
     pub fn with_loss<F>(mut self, loss: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -142,15 +142,15 @@ impl Databases {
         self
     }
 
-    /// The same, with sessions for requests that are shared with other engines.
+    /// Uses slots for the sessions of requests that other engines share.
     #[must_use]
     pub fn with_sessions(mut self, sessions: RequestSessions) -> Self {
         self.sessions = sessions;
         self
     }
 
-    /// Lets a request of a tenant work in sessions, as soon as there may be one more. A request asks once, whatever
-    /// number of sessions it opens one after the other.
+    /// Waits for a slot and lets a request of a tenant work in sessions. One slot is enough for any
+    /// number of sessions that are opened one after the other.
     ///
     /// # Errors
     /// [`PostgresError::SessionsTaken`].
@@ -171,20 +171,17 @@ impl Databases {
         Readiness::NotReady(format!("PostgreSQL: {reason}"))
     }
 
-    /// How to connect to one of them.
+    /// Connection settings for one of the databases.
     pub fn connection(&self, database: &str) -> Config {
         (self.connect)(database)
     }
 
-    /// Whether something may stand between here and the server that swaps sessions.
+    /// Whether a pooler that swaps sessions may be between Egret and the server.
     pub fn is_remote(&self) -> bool {
         self.only.is_some()
     }
 
-    /// The names of all of them that can be connected to, in order.
-    ///
-    /// # Errors
-    /// The server's.
+    /// Names of all databases that accept connections, sorted.
     pub async fn names(&self) -> Result<Vec<String>, PostgresError> {
         match &self.only {
             Some(only) => Ok(vec![only.clone()]),
@@ -192,10 +189,7 @@ impl Databases {
         }
     }
 
-    /// The names of those that are there and accept no connections, in order.
-    ///
-    /// # Errors
-    /// The server's.
+    /// Names of the databases that accept no connections, sorted.
     pub async fn closed(&self) -> Result<Vec<String>, PostgresError> {
         match self.only {
             Some(_) => Ok(Vec::new()),
@@ -203,15 +197,13 @@ impl Databases {
         }
     }
 
-    /// Whether a database is there and accepts no connections.
-    ///
-    /// # Errors
-    /// The server's.
+    /// Whether a database exists and accepts no connections.
     pub async fn is_closed(&self, database: &str) -> Result<bool, PostgresError> {
         Ok(self.closed().await?.iter().any(|name| name == database))
     }
 
-    /// The database asked for, also one that accepts no connections; else the only one besides the server's own.
+    /// The database asked for, also one that accepts no connections; else the only one besides the
+    /// server's own.
     ///
     /// # Errors
     /// [`DatabasesError`].
@@ -226,10 +218,12 @@ impl Databases {
         choose(asked, names)
     }
 
-    /// A session of its own in one of them, with Egret's settings.
+    /// Opens a session in one of the databases, with Egret's settings.
     ///
     /// # Errors
-    /// [`PostgresError::NotRunning`] while a server that somebody else runs is not ready; [`PostgresError::NoSession`]; the server's; [`is_gone`] tells whether there is no such database.
+    /// [`PostgresError::NotRunning`] while an external server is not ready;
+    /// [`PostgresError::NoSession`]; the server's; [`is_gone`] tells whether there is no such
+    /// database.
     pub async fn client(&self, database: &str) -> Result<Client, PostgresError> {
         let loss = (self.loss)();
         self.check_reachable()?;
@@ -239,11 +233,15 @@ impl Databases {
         opened.map_err(|error| error.of_session_in(named))
     }
 
-    /// A session of its own in one of them that listens on a channel.
+    /// Opens a session in one of the databases that listens on a channel.
     ///
     /// # Errors
     /// Those of [`Self::client`]; [`PostgresError::TransactionMode`] behind a pooler in that mode.
-    pub async fn attend(&self, database: &str, channel: &str) -> Result<Attentive, PostgresError> {
+    pub async fn connect_listening(
+        &self,
+        database: &str,
+        channel: &str,
+    ) -> Result<ListeningSession, PostgresError> {
         let loss = (self.loss)();
         self.check_reachable()?;
         let connection = self.connection(database);
@@ -252,14 +250,15 @@ impl Databases {
                 // A pooler in transaction mode passes on no notification.
                 external::connect(&connection).await?;
             }
-            listen::attend(&connection, channel, loss).await
+            listen::connect_listening(&connection, channel, loss).await
         };
         let opened = opening.await;
         self.note_session(&opened);
         opened
     }
 
-    /// Notes whether a session was opened. One that was refused is a reason to look whether the server opens any.
+    /// Reacts to a failed attempt to open a session: a probe then checks whether the server opens
+    /// sessions at all.
     fn note_session<T>(&self, opened: &Result<T, PostgresError>) {
         let Err(error) = opened else { return };
         let is_of_one_database = !self.is_remote() && is_gone(error);
@@ -273,7 +272,8 @@ impl Databases {
         }
     }
 
-    /// See [`Self::client`]; none where there is no such database, as when it was dropped meanwhile.
+    /// Opens a session as [`Self::client`] does; `None` if the database does not exist, for
+    /// instance because it was dropped meanwhile.
     ///
     /// # Errors
     /// Those of [`Self::client`].
@@ -287,7 +287,8 @@ impl Databases {
         }
     }
 
-    /// A session for what concerns the whole server: in the only database, or in the one that every server has.
+    /// Opens a session for work on the whole server: in the only database, or in the one that every
+    /// server has.
     ///
     /// # Errors
     /// Those of [`Self::client`].
@@ -295,8 +296,9 @@ impl Databases {
         self.client(MAINTENANCE).await
     }
 
-    /// Refuses sessions on a server that somebody else runs while Egret has not taken its lock: what stands between may
-    /// have changed, and be a pooler that gives sessions with Egret's settings to others.
+    /// Refuses sessions on an external server while Egret has not taken its lock: what stands
+    /// between may have changed, and be a pooler that gives sessions with Egret's settings to
+    /// others.
     fn check_reachable(&self) -> Result<(), PostgresError> {
         match (self.readiness)() {
             Readiness::NotReady(reason) | Readiness::Failed(reason) if self.is_remote() => {
@@ -307,7 +309,7 @@ impl Databases {
     }
 }
 
-/// The loss of a server that nothing watches.
+/// Loss of a server that is not watched: never completes.
 fn never() -> BoxFuture<'static, ()> {
     Box::pin(std::future::pending())
 }
@@ -315,9 +317,10 @@ fn never() -> BoxFuture<'static, ()> {
 fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, DatabasesError> {
     if let Some(asked) = asked {
         let asked = asked.to_owned();
-        return match names.contains(&asked) {
-            true => Ok(asked),
-            false => Err(DatabasesError::Unknown { asked, names }),
+        return if names.contains(&asked) {
+            Ok(asked)
+        } else {
+            Err(DatabasesError::Unknown { asked, names })
         };
     }
     if names.len() > 1 {
@@ -329,17 +332,17 @@ fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, Databas
     }
 }
 
-/// The names of all databases of a server that can be connected to, in order; templates are left out.
-///
-/// # Errors
-/// The server's.
+/// The names of all databases of a server that can be connected to, in order; templates are left
+/// out.
 pub async fn list(client: &Client) -> Result<Vec<String>, PostgresError> {
     names_by(client, CONNECTABLE_DATABASES).await
 }
 
 async fn names_by(client: &Client, sql: &str) -> Result<Vec<String>, PostgresError> {
-    let rows = client.query(sql, &[]).await;
-    let rows = rows.map_err(server("list the databases"))?;
+    let rows = client
+        .query(sql, &[])
+        .await
+        .map_err(server("list the databases"))?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 

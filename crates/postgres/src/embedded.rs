@@ -10,31 +10,32 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::sync::lock;
 use egret_base::{Clock, Condition, Entropy};
 use tokio::sync::watch;
 
 use crate::cluster;
 use crate::config::PostgresConfig;
 use crate::error::{PostgresError, server};
-use crate::owner::Owner;
+use crate::owner::RunAsUser;
 use crate::pidfile::PidFile;
 use crate::pool;
 use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
-use crate::provision::{self, Binaries, Wanted};
+use crate::provision::{self, Binaries, BinarySearchSpec};
 use crate::retry::is_transient;
 use crate::session_probe::{SessionRefusal, watch_sessions};
 use crate::superuser::socket_connection;
-use crate::supervise::{Decision, Restarts};
+use crate::supervise::{Decision, RestartHistory};
 use crate::tuning;
 use crate::write_back::WriteBack;
 
-/// How long a server that opens no sessions leaves those that are open alone: they may still be answered.
+/// How long open sessions are kept after the server has stopped to accept new ones.
 const LOSS_WAIT: Duration = Duration::from_secs(10);
 
 /// Where the embedded server's files are.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Its data directory.
+    /// Data directory of the server.
     pub data: PathBuf,
     /// Where its socket goes.
     pub socket_dir: PathBuf,
@@ -44,24 +45,24 @@ pub struct Layout {
     pub password_file: PathBuf,
 }
 
-/// What the supervising task is doing.
+/// State of the supervising task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum ServerState {
     Stopped,
     Starting,
     Running,
-    /// The postmaster runs and gives no session, as in crash recovery.
+    /// The postmaster runs but accepts no sessions, as in crash recovery.
     NotAccepting(SessionRefusal),
     Failed(String),
     CrashLoop(String),
 }
 
-impl State {
+impl ServerState {
     /// Whether sessions that are open are answered.
     fn has_sessions(&self) -> bool {
         match self {
-            State::Running => true,
-            State::NotAccepting(refusal) => refusal.are_others_answered,
+            ServerState::Running => true,
+            ServerState::NotAccepting(refusal) => refusal.are_others_answered,
             _ => false,
         }
     }
@@ -69,19 +70,19 @@ impl State {
     /// The state of a server that has ended, until it is started again.
     fn ended(decision: &Decision, reason: String) -> Self {
         if !decision.crash_loop {
-            return State::Failed(reason);
+            return ServerState::Failed(reason);
         }
-        State::CrashLoop(format!(
-            "{} ends within five minutes, next attempt after {:.1} s; the last one: {reason}",
+        ServerState::CrashLoop(format!(
+            "{} exits within five minutes, next attempt after {:.1} s; the last one: {reason}",
             decision.ends,
             decision.wait.as_secs_f64(),
         ))
     }
 }
 
-/// What the supervising task is asked for.
+/// State that the supervising task is to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Desired {
+enum TargetState {
     Running,
     Stopped,
     Over,
@@ -89,18 +90,18 @@ enum Desired {
 
 /// A PostgreSQL server that belongs to this Egret.
 pub struct EmbeddedServer {
-    shared: Arc<Shared>,
+    shared: Arc<EmbeddedInner>,
     task: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
-struct Shared {
+struct EmbeddedInner {
     config: PostgresConfig,
     layout: Mutex<Layout>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
-    prepared: Mutex<Option<(Binaries, Owner)>>,
-    state: watch::Sender<State>,
-    desired: watch::Sender<Desired>,
+    prepared: Mutex<Option<(Binaries, RunAsUser)>>,
+    state: watch::Sender<ServerState>,
+    desired: watch::Sender<TargetState>,
 }
 
 impl EmbeddedServer {
@@ -112,14 +113,14 @@ impl EmbeddedServer {
         entropy: Arc<dyn Entropy>,
     ) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(EmbeddedInner {
                 config,
                 layout: Mutex::new(layout),
                 clock,
                 entropy,
                 prepared: Mutex::new(None),
-                state: watch::Sender::new(State::Stopped),
-                desired: watch::Sender::new(Desired::Running),
+                state: watch::Sender::new(ServerState::Stopped),
+                desired: watch::Sender::new(TargetState::Running),
             }),
             task: Mutex::new(None),
         }
@@ -130,8 +131,8 @@ impl EmbeddedServer {
         self.shared.prepared().map(|(binaries, _)| binaries)
     }
 
-    /// Who it runs as; known once it has started.
-    pub fn owner(&self) -> Option<Owner> {
+    /// The user that it runs as; known once it has started.
+    pub fn owner(&self) -> Option<RunAsUser> {
         self.shared.prepared().map(|(_, owner)| owner)
     }
 
@@ -145,8 +146,8 @@ impl EmbeddedServer {
         self.shared.config.port
     }
 
-    /// How to connect to a database of it as the superuser, over its socket. Ask when the server has
-    /// started: before, its version is not known, and settings of later versions are left out.
+    /// How to connect to a database of it as the superuser, over its socket. Ask when the server
+    /// has started: before, its version is not known, and settings of later versions are left out.
     pub fn connection(&self, database: &str, engine: &str) -> tokio_postgres::Config {
         let major = self.binaries().map_or(0, |binaries| binaries.major);
         let directory = self.layout().socket_dir;
@@ -155,7 +156,7 @@ impl EmbeddedServer {
         connection
     }
 
-    /// Returns when the server has answered no session for a while: those that are open may never be answered.
+    /// Returns when the server has answered no session for a while.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.shared.state.subscribe();
         async move {
@@ -165,7 +166,7 @@ impl EmbeddedServer {
                 if is_unwatched {
                     return std::future::pending().await;
                 }
-                let back = state.wait_for(State::has_sessions);
+                let back = state.wait_for(ServerState::has_sessions);
                 let is_back = matches!(tokio::time::timeout(LOSS_WAIT, back).await, Ok(Ok(_)));
                 if !is_back {
                     return;
@@ -194,26 +195,26 @@ impl EmbeddedServer {
         &self,
         work: impl AsyncFnOnce(PathBuf) -> Result<PathBuf, E>,
     ) -> Result<(), E> {
-        self.shared.desired.send_replace(Desired::Stopped);
+        self.shared.desired.send_replace(TargetState::Stopped);
         self.shared
-            .await_state(|state| *state == State::Stopped)
+            .await_state(|state| *state == ServerState::Stopped)
             .await;
         let result = work(self.layout().data).await;
         if let Ok(data) = &result {
             self.shared.layout_mut().data.clone_from(data);
         }
-        self.shared.desired.send_replace(Desired::Running);
+        self.shared.desired.send_replace(TargetState::Running);
         self.shared.await_settled().await?;
         result.map(|_| ())
     }
 
     async fn start_once(&self) -> Result<(), PostgresError> {
         self.shared.prepare().await?;
-        self.shared.desired.send_replace(Desired::Running);
-        self.shared.state.send_replace(State::Starting);
+        self.shared.desired.send_replace(TargetState::Running);
+        self.shared.state.send_replace(ServerState::Starting);
         let shared = self.shared.clone();
         let task = tokio::spawn(async move { keep::supervise(&shared).await });
-        *self.task.lock().expect("no holder of this lock panics") = Some(task);
+        *lock(&self.task) = Some(task);
         let result = self.shared.await_settled().await;
         if result.is_err() {
             self.stop_task().await;
@@ -222,16 +223,12 @@ impl EmbeddedServer {
     }
 
     async fn stop_task(&self) {
-        self.shared.desired.send_replace(Desired::Over);
-        let task = self
-            .task
-            .lock()
-            .expect("no holder of this lock panics")
-            .take();
+        self.shared.desired.send_replace(TargetState::Over);
+        let task = lock(&self.task).take();
         if let Some(task) = task
             && let Err(error) = task.await
         {
-            tracing::error!(%error, "the supervisor of the embedded server ended badly");
+            tracing::error!(%error, "the supervisor of the embedded server panicked");
         }
     }
 }
@@ -253,14 +250,14 @@ impl Service for EmbeddedServer {
 
     fn ready(&self) -> Readiness {
         match &*self.shared.state.borrow() {
-            State::Running => Readiness::Ready,
-            State::Stopped => Readiness::NotReady("stopped".to_owned()),
-            State::Starting => Readiness::NotReady("starting".to_owned()),
-            State::NotAccepting(refusal) => {
+            ServerState::Running => Readiness::Ready,
+            ServerState::Stopped => Readiness::NotReady("stopped".to_owned()),
+            ServerState::Starting => Readiness::NotReady("starting".to_owned()),
+            ServerState::NotAccepting(refusal) => {
                 Readiness::NotReady(format!("it does not accept sessions: {}", refusal.reason))
             }
-            State::Failed(reason) => Readiness::NotReady(reason.clone()),
-            State::CrashLoop(reason) => Readiness::NotReady(format!("crash loop: {reason}")),
+            ServerState::Failed(reason) => Readiness::NotReady(reason.clone()),
+            ServerState::CrashLoop(reason) => Readiness::NotReady(format!("crash loop: {reason}")),
         }
     }
 
@@ -269,12 +266,9 @@ impl Service for EmbeddedServer {
     }
 }
 
-impl Shared {
-    fn prepared(&self) -> Option<(Binaries, Owner)> {
-        self.prepared
-            .lock()
-            .expect("no holder of this lock panics")
-            .clone()
+impl EmbeddedInner {
+    fn prepared(&self) -> Option<(Binaries, RunAsUser)> {
+        lock(&self.prepared).clone()
     }
 
     fn layout(&self) -> Layout {
@@ -282,26 +276,27 @@ impl Shared {
     }
 
     fn layout_mut(&self) -> std::sync::MutexGuard<'_, Layout> {
-        self.layout.lock().expect("no holder of this lock panics")
+        lock(&self.layout)
     }
 
-    async fn await_state(&self, wanted: impl FnMut(&State) -> bool) -> State {
+    async fn await_state(&self, wanted: impl FnMut(&ServerState) -> bool) -> ServerState {
         self.state
             .subscribe()
             .wait_for(wanted)
             .await
-            .map_or(State::Stopped, |state| state.clone())
+            .map_or(ServerState::Stopped, |state| state.clone())
     }
 
     /// Waits until the server runs or an attempt to start it has failed.
     async fn await_settled(&self) -> Result<(), PostgresError> {
-        let settled = |state: &State| !matches!(state, State::Starting | State::Stopped);
+        let settled =
+            |state: &ServerState| !matches!(state, ServerState::Starting | ServerState::Stopped);
         match self.await_state(settled).await {
-            State::Running | State::NotAccepting(_) => Ok(()),
-            State::Failed(reason) | State::CrashLoop(reason) => {
+            ServerState::Running | ServerState::NotAccepting(_) => Ok(()),
+            ServerState::Failed(reason) | ServerState::CrashLoop(reason) => {
                 Err(PostgresError::NotRunning { reason })
             }
-            State::Starting | State::Stopped => Err(PostgresError::NotRunning {
+            ServerState::Starting | ServerState::Stopped => Err(PostgresError::NotRunning {
                 reason: "it was stopped while starting".to_owned(),
             }),
         }
@@ -310,8 +305,8 @@ impl Shared {
     /// Finds the programs and the user, and makes the cluster when there is none.
     async fn prepare(&self) -> Result<(), PostgresError> {
         let layout = self.layout();
-        let owner = Owner::resolve(&self.config.run_as)?;
-        let binaries = provision::provide(&Wanted {
+        let owner = RunAsUser::resolve(&self.config.run_as)?;
+        let binaries = provision::provide(&BinarySearchSpec {
             configured: self.config.bin.clone(),
             cache: self
                 .config
@@ -327,12 +322,12 @@ impl Shared {
             if cluster::is_complete(&layout.data) {
                 return Ok(());
             }
-            tracing::info!(version = made_with.version, data = %layout.data.display(), "making the embedded cluster");
+            tracing::info!(version = made_with.version, data = %layout.data.display(), "creating the embedded cluster");
             cluster::create(&made_with, &layout.data, &made_by, &*entropy, &layout.password_file)
         })
         .await
         .expect("making a cluster does not panic")?;
-        *self.prepared.lock().expect("no holder of this lock panics") = Some((binaries, owner));
+        *lock(&self.prepared) = Some((binaries, owner));
         Ok(())
     }
 
@@ -385,7 +380,7 @@ impl Shared {
             &machine,
             self.config.sessions_max,
         )?;
-        // What an earlier attempt printed would be taken for this one's reason to stop.
+        // The output of an earlier attempt would be reported as the reason of this one's failure.
         if let Err(error) = std::fs::remove_file(&layout.log_file)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -415,7 +410,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl EmbeddedInner {
     /// How the supervisor itself connects.
     fn own_connection(&self, layout: &Layout) -> tokio_postgres::Config {
         let (directory, port) = (&layout.socket_dir, self.config.port);
@@ -425,8 +420,9 @@ impl Shared {
         connection
     }
 
-    /// Has unqualified names of the superuser mean schema `public`: `"$user"` in the default `search_path` would be schema
-    /// `egret`. A server that does not take it (one that is read only) starts all the same.
+    /// Has unqualified names of the superuser mean schema `public`: `"$user"` in the default
+    /// `search_path` would be schema `egret`. A server that does not take it (one that is read
+    /// only) starts all the same.
     async fn set_search_path(&self, layout: &Layout) {
         let set = async {
             let client = pool::connect(&self.own_connection(layout)).await?;
@@ -435,7 +431,7 @@ impl Shared {
         };
         match set.await {
             Ok(()) => {}
-            // The server has gone away: it is set when it is started again.
+            // The server has stopped: the next start sets it.
             Err(PostgresError::Server { error, .. }) if is_transient(&error) => {
                 tracing::info!(%error, "the search_path of role egret is set at the next start");
             }
@@ -445,20 +441,20 @@ impl Shared {
         }
     }
 
-    /// Keeps the state true while the postmaster runs.
+    /// Updates the state while the postmaster runs.
     async fn follow_sessions(&self, postmaster: &Postmaster) -> Infallible {
         let connection = self.own_connection(&self.layout());
         let report = |accepted| {
             self.state.send_replace(match accepted {
-                Ok(()) => State::Running,
-                Err(refusal) => State::NotAccepting(refusal),
+                Ok(()) => ServerState::Running,
+                Err(refusal) => ServerState::NotAccepting(refusal),
             });
         };
         watch_sessions(postmaster, &connection, report).await
     }
 
-    /// Waits until the server accepts connections. Recovery after a crash takes as long as it
-    /// takes: a server that is still at it is reported, and waited for.
+    /// Waits until the server accepts connections. Recovery after a crash has no time limit: a
+    /// server that is still recovering is reported, and waited for.
     async fn until_ready(
         &self,
         postmaster: &Postmaster,
@@ -487,7 +483,7 @@ impl Shared {
     }
 }
 
-/// A port that somebody else holds is told apart from a server that does not start.
+/// Reports a port that is in use apart from a server that does not start.
 ///
 /// # Errors
 /// [`PostgresError::PortTaken`].

@@ -2,8 +2,12 @@
 
 use std::path::PathBuf;
 
-use egret_base::{Coded, Kind};
+use egret_base::{CodedError, Kind};
 use tokio_postgres::error::SqlState;
+
+/// What to do about a pooler in transaction mode.
+pub(crate) const TRANSACTION_MODE: &str = "the connection goes through a pooler in transaction mode: \
+     use its session mode (pool_mode = session) or connect to the server directly";
 
 /// An error of the PostgreSQL underneath.
 #[derive(Debug, thiserror::Error)]
@@ -13,15 +17,15 @@ pub enum PostgresError {
         "no PostgreSQL to run: {reason}; install PostgreSQL 15 to 18 or set postgres.bin (EGRET_POSTGRES_BIN) to its bin directory"
     )]
     NoBinaries {
-        /// What was tried and what came of it.
+        /// What was tried and how it failed.
         reason: String,
     },
     /// The programs are there but cannot be used.
     #[error("the PostgreSQL programs in {directory} cannot be used: {reason}")]
     UnusableBinaries {
-        /// Their directory.
+        /// Directory of the programs.
         directory: PathBuf,
-        /// Why.
+        /// Why they cannot be used.
         reason: String,
     },
     /// A downloaded archive is not the pinned one.
@@ -29,37 +33,41 @@ pub enum PostgresError {
         "the archive of PostgreSQL {version} has SHA-256 {found}, expected {expected}: it was not unpacked"
     )]
     Checksum {
-        /// The release.
+        /// Version of the pinned release.
         version: String,
         /// The sum of what arrived.
         found: String,
-        /// The pinned sum.
+        /// The pinned SHA-256 sum of the archive.
         expected: String,
     },
     /// The unprivileged user could not be found or created.
-    #[error("user {name} that PostgreSQL is to run as: {reason}; create it or set postgres.run_as")]
+    #[error(
+        "user {name}, which PostgreSQL is to run as: {reason}; create it or set postgres.run_as"
+    )]
     Owner {
-        /// The user's name.
+        /// Name of the user.
         name: String,
-        /// What failed.
+        /// What failed, or what is wrong with the user.
         reason: String,
     },
-    /// The user does not come to the data directory.
+    /// The user cannot reach the data directory.
     #[error(
-        "directory {directory} is closed to user {name} that PostgreSQL runs as: open it by chmod o+x, or set egret.data_dir to another place"
+        "directory {directory} is not accessible to user {name}, which PostgreSQL runs as: run \
+         chmod o+x on it, or set egret.data_dir to another place"
     )]
     Barrier {
         /// The directory that is closed.
         directory: PathBuf,
-        /// The user's name.
+        /// Name of the user that PostgreSQL runs as.
         name: String,
     },
-    /// A TCP port is in use by somebody else.
+    /// A TCP port is in use by another process.
     #[error(
-        "port {port} on 127.0.0.1 is in use: stop what listens there, or set postgres.port to another"
+        "port {port} on 127.0.0.1 is in use: stop the program that listens there, or set \
+         postgres.port to another port"
     )]
     PortTaken {
-        /// The port.
+        /// Number of the TCP port.
         port: u16,
     },
     /// A path is too long for a unix socket.
@@ -67,11 +75,11 @@ pub enum PostgresError {
         "socket directory {directory} is too long for a unix socket ({length} bytes, at most {max}): set egret.data_dir to a shorter path"
     )]
     SocketPath {
-        /// The directory.
+        /// Path of the socket directory.
         directory: PathBuf,
-        /// The length of the socket's path.
+        /// Length of the socket's path, in bytes.
         length: usize,
-        /// The largest possible.
+        /// The largest possible length, in bytes.
         max: usize,
     },
     /// Something on disk could not be read or written.
@@ -85,9 +93,9 @@ pub enum PostgresError {
         source: std::io::Error,
     },
     /// A data directory is not in the state in which a cluster can be made in it.
-    #[error("no cluster is made in {data}: {reason}")]
+    #[error("cannot create a cluster in {data}: {reason}")]
     NotEmpty {
-        /// The data directory.
+        /// Path of the data directory.
         data: PathBuf,
         /// Why, and what to do.
         reason: String,
@@ -102,7 +110,9 @@ pub enum PostgresError {
     },
     /// Servers of branches have as many processes as all of them together may have.
     #[error(
-        "the servers of branches have nearly the {max} processes and threads that branches.total_processes_max allows: try again later, destroy or suspend branches, or raise it"
+        "the servers of branches have nearly reached the {max} processes and threads that \
+         branches.total_processes_max allows: try again later, destroy or suspend branches, or \
+         raise the setting"
     )]
     NoProcessLeft {
         /// How many they may have.
@@ -111,7 +121,7 @@ pub enum PostgresError {
     /// A program of PostgreSQL failed.
     #[error("{program} failed: {output}")]
     Program {
-        /// The program.
+        /// Name of the program.
         program: &'static str,
         /// The last lines it wrote.
         output: String,
@@ -119,7 +129,7 @@ pub enum PostgresError {
     /// A postmaster exited before it was ready.
     #[error("postgres in {data} stopped while starting: {log}")]
     StartFailed {
-        /// Its data directory.
+        /// Data directory of the postmaster.
         data: PathBuf,
         /// The last lines of its log.
         log: String,
@@ -127,7 +137,7 @@ pub enum PostgresError {
     /// A postmaster was not ready in time.
     #[error("postgres in {data} was not ready after {waited_ms} ms: see its log {log_file}")]
     StartTimeout {
-        /// Its data directory.
+        /// Data directory of the postmaster.
         data: PathBuf,
         /// How long was waited, in milliseconds.
         waited_ms: u64,
@@ -137,33 +147,33 @@ pub enum PostgresError {
     /// Processes of an earlier postmaster still use the data directory.
     #[error("process {pid} still uses {data}: it must end before the server can start")]
     StillInUse {
-        /// The data directory.
+        /// The data directory in use.
         data: PathBuf,
-        /// One such process.
+        /// Process id of one of them.
         pid: i32,
     },
     /// The server is not running at the moment, or not yet Egret's to work in.
     #[error("PostgreSQL is not ready: {reason}")]
     NotRunning {
-        /// Why.
+        /// Why it is not ready.
         reason: String,
     },
     /// The server's version is outside 15 to 18.
     #[error("PostgreSQL {found} is not supported: Egret works with 15, 16, 17 and 18")]
     Version {
-        /// The version found.
+        /// The version of the server.
         found: String,
     },
     /// A server answered with an error or the connection failed.
     #[error("{doing}: {}", describe(error))]
     Server {
-        /// What was attempted.
+        /// What was attempted, for the message.
         doing: &'static str,
         /// The driver's error. The message has it with its causes, so that it is no source.
         error: tokio_postgres::Error,
     },
     /// None of several hosts opened a session.
-    #[error("connect: no host opens a session: {reasons}")]
+    #[error("connect: no host accepts a session: {reasons}")]
     NoHost {
         /// Each host with its error.
         reasons: String,
@@ -171,37 +181,62 @@ pub enum PostgresError {
         error: tokio_postgres::Error,
     },
     /// The server opens no session in a database that is there.
-    #[error("no session is opened in database `{database}`: {}", describe(error))]
+    #[error("cannot open a session in database `{database}`: {}", describe(error))]
     NoSession {
-        /// The database.
+        /// Name of the database.
         database: String,
-        /// The driver's error.
+        /// The driver's error, which the message describes.
         error: tokio_postgres::Error,
     },
     /// A session was not open in time.
     #[error(
-        "connect: the server has opened no session within {} ms: see whether it answers, or raise postgres.connect_timeout",
+        "connect: the server did not open a session within {} ms: check whether it answers, or \
+         raise postgres.connect_timeout",
         timeout.as_millis()
     )]
     ConnectTimeout {
         /// How long was waited.
         timeout: std::time::Duration,
     },
+    /// An answer did not come in time.
+    #[error(
+        "{doing}: the server did not answer within {} ms: check whether it is frozen or waits \
+         for a lock",
+        timeout.as_millis()
+    )]
+    AnswerTimeout {
+        /// What was attempted, for the message.
+        doing: &'static str,
+        /// How long was waited.
+        timeout: std::time::Duration,
+    },
+    /// What is to be removed was locked for too long.
+    #[error(
+        "remove schema egret: {holders} held a lock on it for more than {} ms, and nothing was \
+         changed: wait until it ends, or end it with pg_terminate_backend",
+        timeout.as_millis()
+    )]
+    LockTimeout {
+        /// The sessions that hold locks, for people.
+        holders: String,
+        /// How long was waited.
+        timeout: std::time::Duration,
+    },
     /// A pooler lends the server connection of an idle session to others.
-    #[error("{}", crate::external::TRANSACTION_MODE)]
+    #[error("{}", TRANSACTION_MODE)]
     TransactionMode,
     /// Nothing listens on a server's socket.
     #[error("connect to {path}: {source}")]
     Unreachable {
-        /// The socket.
+        /// Path of the server's socket.
         path: PathBuf,
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// A server answered with something that is not taken.
-    #[error("{doing}: the server's answer is not taken: {reason}")]
+    /// The server's answer is not accepted.
+    #[error("{doing}: the server's answer is rejected: {reason}")]
     Answer {
-        /// What was attempted.
+        /// What was attempted, for the message.
         doing: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -215,7 +250,7 @@ pub enum PostgresError {
     /// Another Egret manages this database.
     #[error("database {database} is managed by another Egret ({holder}): stop that one first")]
     ManagedElsewhere {
-        /// The database.
+        /// Name of the database.
         database: String,
         /// The session that holds the lock.
         holder: String,
@@ -223,50 +258,53 @@ pub enum PostgresError {
     /// A migration of schema `egret` is not this binary's.
     #[error("schema egret: {0}")]
     Migration(String),
-    /// Schema `egret` is somebody else's.
+    /// Schema `egret` belongs to another role, or other roles may change it.
     #[error(
-        "schema egret belongs to, or may be changed by, {roles}: what is in it would run with Egret's rights; drop it, or make Egret's role the owner of all of it"
+        "schema egret belongs to, or may be changed by, {roles}: its contents would run with \
+         Egret's rights; drop it, or make Egret's role the owner of everything in it"
     )]
     ForeignSchema {
-        /// Their names.
+        /// Names of these roles, for the message.
         roles: String,
     },
-    /// Schema `egret` cannot go without views of Egret outside of it.
+    /// Views outside of schema `egret` depend on it and would be dropped with it.
     #[error(
-        "views of Egret would go with schema egret: {dependents}; drop them first, or set `force` to take them with it"
+        "removing schema egret would drop views of Egret: {dependents}; drop them first, or set \
+         `force` to drop them with it"
     )]
     SchemaInUse {
-        /// Their names.
+        /// Names of the dependent views, for the message.
         dependents: String,
     },
     /// Objects of users are in schema `egret`, or depend on what is in it.
     #[error(
-        "Egret is not removed, because these belong to you: {objects}; move or drop them first"
+        "cannot remove Egret, because it would drop objects that are yours: {objects}; move or \
+         drop them first"
     )]
     UserObjects {
         /// Their descriptions, with the commands that move them.
         objects: String,
     },
-    /// There is no such database.
+    /// The database does not exist.
     #[error("{reason}")]
     DatabaseNotFound {
-        /// Its name, and the names of those that there are.
+        /// Name of the database, and the names of the existing ones.
         reason: String,
     },
-    /// Requests have as many sessions as they may.
+    /// All sessions that requests may use are in use.
     #[error(transparent)]
     SessionsTaken(#[from] crate::slots::SlotsTaken),
     /// No connection became free in time.
-    #[error("no connection to PostgreSQL became free: {reason}")]
+    #[error("no connection to PostgreSQL is free: {reason}")]
     Pool {
-        /// What the pool says.
+        /// Message of the connection pool.
         reason: String,
     },
 }
 
 impl PostgresError {
-    /// The same of a session in a database, which is named where the server opens none in it: it accepts no connections, or a
-    /// library that is to be loaded is not there.
+    /// This error for a session in a database: it names the database if the server refuses sessions
+    /// there, because it accepts no connections or a library to be loaded is missing.
     #[must_use]
     pub fn of_session_in(self, database: &str) -> Self {
         let refusals = [
@@ -287,7 +325,7 @@ impl PostgresError {
     }
 }
 
-impl Coded for PostgresError {
+impl CodedError for PostgresError {
     fn code(&self) -> &'static str {
         match self {
             PostgresError::NoBinaries { .. } => "postgres_not_found",
@@ -318,6 +356,8 @@ impl Coded for PostgresError {
             | PostgresError::Answer { .. } => "postgres_error",
             PostgresError::NoSession { .. } => "postgres_database_unreachable",
             PostgresError::ConnectTimeout { .. } => "postgres_connect_timeout",
+            PostgresError::AnswerTimeout { .. } => "postgres_answer_timeout",
+            PostgresError::LockTimeout { .. } => "postgres_lock_timeout",
             PostgresError::TransactionMode => "postgres_transaction_mode",
             PostgresError::Url { .. } => "postgres_url",
             PostgresError::ManagedElsewhere { .. } => "managed_elsewhere",
@@ -336,9 +376,11 @@ impl Coded for PostgresError {
             PostgresError::NotRunning { .. }
             | PostgresError::Pool { .. }
             | PostgresError::ConnectTimeout { .. }
+            | PostgresError::AnswerTimeout { .. }
+            | PostgresError::LockTimeout { .. }
             | PostgresError::NoSession { .. }
             | PostgresError::Unreachable { .. } => Kind::Unavailable,
-            // Servers of any tenant may have what is missing: the one that asks can only come again.
+            // Servers of other tenants may hold what is missing: the caller can only retry.
             PostgresError::NoUserLeft { .. } | PostgresError::NoProcessLeft { .. } => {
                 Kind::Unavailable
             }

@@ -6,17 +6,19 @@ use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Config, Connection, Socket};
 
-use crate::databases::MAINTENANCE;
 use crate::error::{PostgresError, describe, is_unknown_database, server};
 use crate::retry;
 
-/// Hosts whose errors a message has.
+/// The database of every server, which is used to list the other databases.
+pub(crate) const MAINTENANCE: &str = "postgres";
+
+/// Number of hosts whose errors a message shows.
 const HOSTS_SHOWN_MAX: usize = 10;
 
 /// Bytes of a host's error in a message.
 const REASON_BYTES_MAX: usize = 300;
 
-/// A session and what drives it.
+/// A session and the connection that drives it.
 type Session<T> = (
     tokio_postgres::Client,
     Connection<Socket, <T as MakeTlsConnect<Socket>>::Stream>,
@@ -79,8 +81,8 @@ fn reasons(failures: &[Failure]) -> String {
     reasons.join("; ")
 }
 
-/// The place of the failure that says most about all hosts. A database that the primary does not have is gone, whatever
-/// the other hosts answer.
+/// Index of the failure that says most about all hosts. If the primary does not have the database,
+/// it is gone, whatever the other hosts answer.
 async fn decisive<T>(failures: &[Failure], tls: &T) -> usize
 where
     T: MakeTlsConnect<Socket> + Clone,
@@ -94,7 +96,7 @@ where
         }
     }
     let places = failures.iter().enumerate();
-    // The first of those that weigh most.
+    // The first of those with the largest weight.
     let decisive = places.min_by_key(|(_, failure)| Reverse(weight(&failure.error)));
     decisive.map_or(0, |(place, _)| place)
 }
@@ -111,8 +113,9 @@ where
     maintenance.connect(tls).await.is_ok()
 }
 
-/// How much an error of one host says about all of them. Where one may take the session later, all may; and unless the
-/// primary answers, a database is gone only if no host has it, as a standby may lag behind.
+/// How much an error of one host says about all of them. Where one may take the session later, all
+/// may; and unless the primary answers, a database is gone only if no host has it, as a standby may
+/// lag behind.
 fn weight(error: &tokio_postgres::Error) -> u8 {
     if retry::is_transient(error) {
         2
@@ -121,8 +124,8 @@ fn weight(error: &tokio_postgres::Error) -> u8 {
     }
 }
 
-/// A connection for each host with its name; none where the numbers of hosts, addresses and ports do not match, which
-/// the driver reports.
+/// A connection for each host with its name; none where the numbers of hosts, addresses and ports
+/// do not match, which the driver reports.
 fn split(connection: &Config) -> Vec<(String, Config)> {
     let (hosts, addresses) = (connection.get_hosts(), connection.get_hostaddrs());
     let ports = connection.get_ports();

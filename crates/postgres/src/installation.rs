@@ -1,15 +1,22 @@
-//! What Egret has made inside a database: listed, guarded against strangers, and removed object by object.
+//! What Egret has made inside a database: listed, guarded against strangers, and removed object by
+//! object.
 //!
-//! Everything that Egret makes is known by name. What else is in schema `egret` belongs to a user, and so does
-//! what depends on an object of Egret's: neither is ever dropped.
+//! Everything that Egret makes is known by name. What else is in schema `egret` belongs to a user,
+//! and so does what depends on an object of Egret's: neither is ever dropped.
+
+use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient, Transaction};
 
 use crate::error::{PostgresError, server};
 use crate::listen::quote_identifier;
-use crate::migrate::{check_owner, lock_schema};
+use crate::migrate::{LOCK_KEY, check_owner, lock_schema};
+use crate::pool::within_answer_time;
 use crate::user_triggers::UserTriggers;
+
+/// How long a server may take for one step of an examination, which is a few statements.
+pub const EXAMINATION_STEP_MAX: Duration = Duration::from_secs(30);
 
 /// Names of the relations that migrations make, as a regular expression.
 const RELATIONS: &str = "^(migration|outbox|outbox_rejected|outbox_limit|collection|\
@@ -23,8 +30,9 @@ const FUNCTIONS: &str = "^(guard_schema|outbox_key|outbox_put|outbox_link|enqueu
      any_value|any_value_step|refuse_leftovers|(run|explain|tell|probe)_as_views|view_place|view_name|view_settings|view_incarnation|request_view|waiting_changes|\
      changes_lost|create_view|drop_view|refresh|request_done|freshness|change_sequence)$";
 
-/// Names of the relations and functions of single views and captures, as a regular expression. The first group is
-/// the kind, the second the number, which is a `bigint` whatever a user has named an object.
+/// Names of the relations and functions of single views and captures, as a regular expression. The
+/// first group is the kind, the second the number, which is a `bigint` whatever a user has named an
+/// object.
 const NUMBERED: &str = "^(view|told|edge|changes|lock|capture|before|catch_up|fail)_([0-9]{1,18})\
      ((_[0-9]+)?(_aside)?|_second)$";
 
@@ -38,17 +46,20 @@ const GUARD: &str = "egret_schema";
 /// What Egret keeps in a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installation {
-    /// Relations and functions of schema `egret` that Egret has made, as the catalogue identifies them.
+    /// Relations and functions of schema `egret` that Egret has made, as the catalogue identifies
+    /// them.
     pub objects: Vec<String>,
     /// Views in other schemas that Egret has made, as `schema.name`.
     pub views: Vec<String>,
     /// What belongs to users and keeps Egret from being removed.
     pub obstacles: Vec<Obstacle>,
-    /// Indexes that users have made on tables of Egret: they go with these, and hold nothing that is not there.
+    /// Indexes that users have made on tables of Egret: they go with these, and hold nothing that
+    /// is not there.
     pub indexes: Vec<String>,
 }
 
-/// An object of a user's that is in schema `egret`, is a part of something that Egret has made, or depends on it.
+/// An object of a user's that is in schema `egret`, is a part of something that Egret has made, or
+/// depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// The object, as the catalogue describes it.
@@ -66,7 +77,7 @@ impl std::fmt::Display for Obstacle {
     }
 }
 
-/// The views and captures that the registry of views has, by number; `views` also by oid.
+/// The views and captures in the registry of views, by number; `views` also by oid.
 #[derive(Debug, Default)]
 struct KnownViews {
     ids: Vec<i64>,
@@ -74,7 +85,7 @@ struct KnownViews {
     relations: Vec<u32>,
 }
 
-/// One row of `objects.sql`.
+/// One row of the query `objects.sql`.
 struct SchemaObject {
     kind: String,
     identity: String,
@@ -85,7 +96,8 @@ struct SchemaObject {
 /// What Egret keeps in a database; none where there is no schema `egret`.
 ///
 /// # Errors
-/// [`PostgresError::ForeignSchema`] where reading the schema would run code of another role; [`PostgresError::Server`].
+/// [`PostgresError::ForeignSchema`] where reading the schema would run code of another role;
+/// [`PostgresError::Server`].
 pub async fn inventory(client: &impl GenericClient) -> Result<Option<Installation>, PostgresError> {
     if !has_schema(client).await? {
         return Ok(None);
@@ -122,12 +134,12 @@ async fn objects_of(
     Ok(found)
 }
 
-/// Removes from a database what Egret has made, and nothing else; views of Egret's in other schemas only when `force`
-/// says so. Returns what was removed.
+/// Removes the objects that Egret has made in a database, and nothing else; views of Egret in other
+/// schemas only if `force` is set. Returns what was removed.
 ///
 /// # Errors
-/// [`PostgresError::UserObjects`] and [`PostgresError::SchemaInUse`]; [`PostgresError::Server`], also where an object of
-/// a user's came in the way meanwhile. Nothing has changed then.
+/// [`PostgresError::UserObjects`] and [`PostgresError::SchemaInUse`]; [`PostgresError::Server`],
+/// also where an object of a user came in the way meanwhile. Nothing has changed then.
 pub async fn uninstall(
     client: &mut Client,
     force: bool,
@@ -144,8 +156,9 @@ pub async fn uninstall(
         });
     }
     let listed = "list the triggers of users";
-    let triggers = UserTriggers::list(&transaction).await;
-    let triggers = triggers.map_err(server(listed))?;
+    let triggers = UserTriggers::list(&transaction)
+        .await
+        .map_err(server(listed))?;
     drop_all(&transaction, &found).await?;
     let lost = triggers.lost(&transaction).await.map_err(server(listed))?;
     if !lost.is_empty() {
@@ -156,6 +169,45 @@ pub async fn uninstall(
     }
     transaction.commit().await.map_err(server("commit"))?;
     Ok(Some(found))
+}
+
+/// Removes what Egret has made as [`uninstall`] does, in a session that waits for a lock no longer
+/// than so from now on.
+///
+/// # Errors
+/// Those of [`uninstall`]; [`PostgresError::LockTimeout`]: nothing has changed then.
+pub async fn uninstall_within(
+    client: &mut Client,
+    force: bool,
+    lock_wait_max: Duration,
+) -> Result<Option<Installation>, PostgresError> {
+    let doing = "set lock_timeout";
+    let statement = format!("SET lock_timeout = {}", lock_wait_max.as_millis());
+    let setting = async {
+        let set = client.batch_execute(&statement).await;
+        set.map_err(server(doing))
+    };
+    within_answer_time(EXAMINATION_STEP_MAX, doing, setting).await?;
+    match uninstall(client, force).await {
+        Err(PostgresError::Server { error, .. })
+            if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
+        {
+            let looking = lock_holders(client);
+            let holders = within_answer_time(EXAMINATION_STEP_MAX, "list locks", looking).await?;
+            Err(PostgresError::LockTimeout {
+                holders: holders.unwrap_or_else(|| "another session".to_owned()),
+                timeout: lock_wait_max,
+            })
+        }
+        outcome => outcome,
+    }
+}
+
+/// The sessions that hold a lock on something of schema `egret`, for people.
+async fn lock_holders(client: &Client) -> Result<Option<String>, PostgresError> {
+    let sql = include_str!("installation/holders.sql");
+    let row = client.query_one(sql, &[&LOCK_KEY]).await;
+    Ok(row.map_err(server("list locks"))?.get(0))
 }
 
 /// Fails where objects of users are in the way of a removal.
@@ -172,8 +224,8 @@ pub fn refuse_obstacles(found: &Installation) -> Result<(), PostgresError> {
     })
 }
 
-/// Drops what an inventory has found. RESTRICT is the default: a statement fails where something depends on an object that is
-/// not listed. Functions that triggers call go first, with these.
+/// Drops what an inventory has found. RESTRICT is the default: a statement fails where something
+/// depends on an object that is not listed. Functions that triggers call go first, with these.
 async fn drop_all(
     transaction: &Transaction<'_>,
     found: &Installation,
@@ -219,8 +271,8 @@ impl Installation {
     }
 }
 
-/// Keeps objects of users out of schema `egret` where the session's role is a superuser of that name: its
-/// `"$user"` in `search_path` is this schema, so that unqualified names land there.
+/// Keeps objects of users out of schema `egret` where the session's role is a superuser of that
+/// name: its `"$user"` in `search_path` is this schema, so that unqualified names land there.
 ///
 /// # Errors
 /// [`PostgresError::Server`].
@@ -241,7 +293,7 @@ pub async fn guard(client: &impl GenericClient) -> Result<(), PostgresError> {
     made.map_err(server("guard schema egret"))
 }
 
-/// Whether a statement failed as something of schema `egret` is not there any more: somebody has removed it.
+/// Whether a statement failed because an object of schema `egret` has been removed.
 pub fn is_removed(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|answer| {
         let gone = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION];
@@ -253,17 +305,18 @@ pub fn is_removed(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// Whether a message of the server, in any language and its quotes, names schema `egret` or something in it, and not another
-/// name that has these letters.
+/// Whether a message of the server, in any language and its quotes, names schema `egret` or
+/// something in it, and not another name that has these letters.
 fn names_egret(message: &str, something_in_it: bool) -> bool {
     let is_of_name =
         |character: char| character.is_ascii_alphanumeric() || "_$.".contains(character);
     message.match_indices("egret").any(|(start, name)| {
         let before = message[..start].chars().next_back();
         let after = message[start + name.len()..].chars().next();
-        let is_ended = match something_in_it {
-            true => after == Some('.'),
-            false => !after.is_some_and(is_of_name),
+        let is_ended = if something_in_it {
+            after == Some('.')
+        } else {
+            !after.is_some_and(is_of_name)
         };
         is_ended && !before.is_some_and(is_of_name)
     })
@@ -284,8 +337,10 @@ async fn known_views(client: &impl GenericClient) -> Result<KnownViews, Postgres
     {
         return Ok(KnownViews::default());
     }
-    let row = client.query_one(include_str!("installation/views.sql"), &[]);
-    let row = row.await.map_err(server("list the views of Egret"))?;
+    let row = client
+        .query_one(include_str!("installation/views.sql"), &[])
+        .await
+        .map_err(server("list the views of Egret"))?;
     Ok(KnownViews {
         ids: row.get(0),
         captures: row.get(1),
@@ -387,8 +442,10 @@ async fn names_of(
 ) -> Result<Vec<String>, PostgresError> {
     let sql = "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c \
                JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY ($1) ORDER BY 1, 2";
-    let rows = client.query(sql, &[&relations]).await;
-    let rows = rows.map_err(server("name the views of Egret"))?;
+    let rows = client
+        .query(sql, &[&relations])
+        .await
+        .map_err(server("name the views of Egret"))?;
     let name = |row: &tokio_postgres::Row| {
         let [schema, name] = [0, 1].map(|column| quote_if_needed(row.get(column)));
         format!("{schema}.{name}")

@@ -2,21 +2,22 @@
 //!
 //! A branch's user may become superuser of the branch, and so may run code of any kind in its
 //! processes. Landlock leaves these their data directory, their socket directory and the PostgreSQL
-//! programs; seccomp leaves them no connection to anything. Where Egret is root each branch also has
-//! an operating-system user of its own, from a range of ids that no account has, and a root file
-//! system that holds nothing but these. Its files are shown to that user by an idmapped mount, so
-//! that nothing is changed on the disk. Socket and log of such a server are in a small file system in
-//! memory, which this process reaches through `/proc/PID/root`.
+//! programs; seccomp leaves them no connection to anything. Where Egret is root each branch also
+//! has an operating-system user of its own, from a range of ids that no account has, and a root
+//! file system that holds nothing but these. Its files are shown to that user by an idmapped mount,
+//! so that nothing is changed on the disk. Socket and log of such a server are in a small file
+//! system in memory, which this process reaches through `/proc/PID/root`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::sync::lock;
 use egret_linux::confine::{
     CommonPaths, Confinement, LANDLOCK_SIGNALS, PathTable, PrivateUser, ProcessLimits, Reach,
     Replacement, has_processes, kill_processes_of, landlock_version, mount, user_of,
@@ -26,7 +27,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::control_groups::ControlGroups;
 use crate::error::{PostgresError, io};
-use crate::owner::{Owner, own_user_name};
+use crate::owner::{RunAsUser, own_user_name};
 use crate::provision::Binaries;
 
 /// Where programs of every package are read and run from.
@@ -48,7 +49,7 @@ const SHARED_FILES: [&str; 12] = [
     "/var/cache/postgresql",
 ];
 
-/// By which the server finds the name of the process that connects (`peer` authentication).
+/// The file in which the server looks up the name of a connecting process (`peer` authentication).
 const ACCOUNTS: &str = "/etc/passwd";
 
 /// Says where accounts are, for a server that is shown those of the machine.
@@ -61,10 +62,10 @@ const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urand
 const SCRATCH_BYTES: u64 = 1 << 20;
 const SCRATCH_FILES: u64 = 64;
 
-/// Where ids in use are locked: one file for each, in a directory of root's.
+/// Directory of the lock files of user ids in use: one file for each, owned by root.
 const CLAIMS: &str = "/run/egret-users";
 
-/// How often what is left of a user's processes is killed before its id is given up.
+/// How often the remaining processes of a user are killed before its id is given up.
 const KILL_ROUNDS: u32 = 200;
 /// Between two of these rounds.
 const KILL_PAUSE: Duration = Duration::from_millis(5);
@@ -77,23 +78,24 @@ pub struct IsolationLimits {
     /// How many there are.
     pub uid_count: u32,
     /// Private memory of each process; `None` for a quarter of the machine's.
-    pub process_memory_max: Option<Size>,
+    pub process_memory_max: Option<ByteSize>,
     /// Processes and threads of each server, programs that it starts included.
     pub processes_max: u32,
 }
 
-/// What this machine can do to keep servers apart.
+/// The means of this machine to keep servers apart.
 #[derive(Debug)]
 pub struct Isolation {
     landlock: i32,
     /// Why servers have no user of their own; `None` when they do.
     shared_user: Option<String>,
-    /// Whether this process finds files of a server's root file system (CAP_SYS_PTRACE, see proc_pid_root(5)).
+    /// Whether this process finds files of a server's root file system (CAP_SYS_PTRACE, see
+    /// proc_pid_root(5)).
     enters_roots: bool,
     limits: ProcessLimits,
     /// The only account that a server is shown: Egret's own.
     accounts: PathBuf,
-    /// Whom the files on the disk belong to.
+    /// User id and group id that own the files on the disk.
     stored: (u32, u32),
     users: Arc<Users>,
     groups: ControlGroups,
@@ -112,7 +114,7 @@ struct Users {
 
 /// A user id of one server's own.
 #[derive(Debug)]
-pub struct UserLease {
+pub(crate) struct UserLease {
     id: u32,
     /// Locked while the lease lives, against other Egrets of this machine.
     _claim: Option<File>,
@@ -131,7 +133,7 @@ impl Isolation {
         groups: ControlGroups,
         data: &Path,
         run: &Path,
-        owner: &Owner,
+        owner: &RunAsUser,
     ) -> Result<Self, PostgresError> {
         let accounts = run.join("accounts");
         let uid = rustix::process::geteuid().as_raw();
@@ -143,17 +145,16 @@ impl Isolation {
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         fs::set_permissions(&accounts, readable).map_err(io("write", &accounts))?;
         let memory = crate::tuning::this_machine(data).memory.bytes() / 4;
-        let stored = (owner.uid, owner.gid);
         let users = Arc::new(Users {
             base: limits.uid_base,
             count: limits.uid_count,
             taken: Mutex::default(),
         });
         let limits = ProcessLimits {
-            memory_bytes_max: limits.process_memory_max.map_or(memory, Size::bytes),
+            memory_bytes_max: limits.process_memory_max.map_or(memory, ByteSize::bytes),
             processes_max: limits.processes_max.into(),
         };
-        let shared_user = users.try_on(data, stored, limits).err();
+        let shared_user = users.try_on(data, owner, limits).err();
         Ok(Self {
             landlock: landlock_version(),
             shared_user,
@@ -161,7 +162,7 @@ impl Isolation {
                 .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE)),
             limits,
             accounts,
-            stored,
+            stored: (owner.uid, owner.gid),
             users,
             groups,
             paths: Mutex::default(),
@@ -184,20 +185,20 @@ impl Isolation {
         self.landlock >= LANDLOCK_SIGNALS
     }
 
-    /// Whether the operating system keeps a superuser of a server from files and processes outside of
-    /// it, by at least one of the layers.
+    /// Whether the operating system keeps a superuser of a server from files and processes outside
+    /// of it, by at least one of the layers.
     pub fn bounds_superusers(&self) -> bool {
         self.shared_user.is_none() || self.bounds_files_and_signals()
     }
 
-    /// What holds here, in words for an operator.
+    /// Describes what is bounded on this machine, for an operator.
     pub fn describe(&self) -> String {
         let user = match &self.shared_user {
             None => "an operating-system user for each branch".to_owned(),
             Some(reason) => format!("the source's operating-system user ({reason})"),
         };
         let landlock = match self.landlock {
-            0 => "NO Landlock (the kernel has none: files that every user may read are open)"
+            0 => "NO Landlock (the kernel does not support it: branches can read files that every user may read)"
                 .to_owned(),
             version => format!("Landlock {version}"),
         };
@@ -239,8 +240,9 @@ impl Isolation {
         Some(self.users.leased(id, claim(id).ok().flatten()))
     }
 
-    /// A small file system in memory for the socket and the log of a server: what it writes there is bounded, and not
-    /// on the disk of Egret's own files. `None` where this process would not find the socket in it.
+    /// A small file system in memory for the socket and the log of a server: what it writes there
+    /// is bounded, and not on the disk of Egret's own files. `None` where this process would not
+    /// find the socket in it.
     pub(crate) fn scratch(&self, lease: &UserLease) -> std::io::Result<Option<OwnedFd>> {
         let made = self
             .enters_roots
@@ -248,7 +250,8 @@ impl Isolation {
         made.transpose()
     }
 
-    /// Prepares what bounds a server. `scratch` takes the place of `socket_dir`, where there is one.
+    /// Prepares what bounds a server. `scratch` takes the place of `socket_dir`, where there is
+    /// one.
     pub(crate) fn confine(
         &self,
         binaries: &Binaries,
@@ -273,8 +276,9 @@ impl Isolation {
         if user.as_ref().is_none_or(|user| user.scratch.is_none()) {
             writable.push(socket_dir.to_owned());
         }
-        let common = self.common_paths(binaries, preload_libraries, lease.is_some());
-        let common = common.map_err(io("confine the server of", data))?;
+        let common = self
+            .common_paths(binaries, preload_libraries, lease.is_some())
+            .map_err(io("confine the server of", data))?;
         let reach = Reach { common, writable };
         Confinement::new(&reach, self.limits, user).map_err(fail)
     }
@@ -312,7 +316,7 @@ impl Isolation {
     }
 
     fn private_user(&self, lease: &UserLease, data: &Path) -> std::io::Result<PrivateUser> {
-        let mapping = mount::owner_mapping(self.stored, lease.id)?;
+        let mapping = mount::owner_mapping(self.stored.0, self.stored.1, lease.id)?;
         Ok(PrivateUser {
             id: lease.id,
             mounts: vec![(mount::with_owner(data, &mapping)?, data.to_owned())],
@@ -331,7 +335,7 @@ impl Users {
     }
 
     /// Whether servers can have users of their own, else why not.
-    fn try_on(&self, data: &Path, stored: (u32, u32), limits: ProcessLimits) -> Result<(), String> {
+    fn try_on(&self, data: &Path, owner: &RunAsUser, limits: ProcessLimits) -> Result<(), String> {
         if !rustix::process::geteuid().is_root() {
             return Err("Egret is not root".to_owned());
         }
@@ -340,7 +344,7 @@ impl Users {
         }
         let last = self.base.saturating_add(self.count - 1);
         claim(last).map_err(|error| format!("{CLAIMS} cannot be used: {error}"))?;
-        try_private_user(data, stored, last, limits).map_err(|error| {
+        try_private_user(data, owner, last, limits).map_err(|error| {
             format!("a user and a root file system of its own do not work here: {error}; they need CAP_SYS_ADMIN and a file system that maps owners")
         })
     }
@@ -378,26 +382,27 @@ impl UserLease {
         }
         tracing::error!(
             uid = self.id,
-            "processes of a branch could not be killed; its user id is not used again before they end"
+            "cannot kill the processes of a branch; its user id is not reused before they exit"
         );
     }
 
     /// Gives the id back, after the server has ended or failed to start.
     pub(crate) fn release(self) {
         self.kill_processes();
-        // An id whose processes are still ending is passed over by `Isolation::lease`, and only as long as they are.
+        // An id whose processes are still ending is passed over by `Isolation::lease`, and only as
+        // long as they are.
         lock(&self.users.taken).remove(&self.id);
     }
 }
 
-/// Confines a child to `data` as user `id`, whose files belong to `stored` on the disk.
+/// Confines a child to `data` as user `id`, whose files belong to `owner` on the disk.
 fn try_private_user(
     data: &Path,
-    stored: (u32, u32),
+    owner: &RunAsUser,
     id: u32,
     limits: ProcessLimits,
 ) -> std::io::Result<()> {
-    let mapping = mount::owner_mapping(stored, id)?;
+    let mapping = mount::owner_mapping(owner.uid, owner.gid, id)?;
     let user = PrivateUser {
         id,
         mounts: vec![(mount::with_owner(data, &mapping)?, data.to_owned())],
@@ -434,7 +439,7 @@ fn claim(id: u32) -> std::io::Result<Option<File>> {
     }
 }
 
-/// The installation that the programs belong to.
+/// Directories of the installation that the programs belong to.
 fn own_directories(binaries: &Binaries) -> Vec<PathBuf> {
     let named_bin = binaries
         .directory
@@ -456,8 +461,4 @@ fn directories_of(libraries: &str) -> Vec<PathBuf> {
 
 fn paths(names: &[&str]) -> Vec<PathBuf> {
     names.iter().map(PathBuf::from).collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

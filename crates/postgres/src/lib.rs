@@ -1,8 +1,9 @@
 //! A PostgreSQL server to stand on: one that Egret provisions and supervises, or the user's own.
 //!
-//! [`embedded`] runs a server beside Egret, [`external`] examines one that somebody else runs;
-//! [`pool`], [`databases`], [`listen`], [`migrate`], [`installation`] and [`retry`] work on both. [`postmaster`] starts, adopts and
-//! stops single postmasters and is what branches are made of as well.
+//! [`embedded`] runs a server beside Egret, [`external`] examines a server that Egret does not run;
+//! [`pool`], [`databases`], [`listen`], [`migrate`], [`installation`] and [`retry`] work on both.
+//! [`postmaster`] starts, adopts and stops single postmasters and is what branches are made of as
+//! well.
 
 pub mod bounded;
 pub mod cluster;

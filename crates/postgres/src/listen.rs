@@ -13,37 +13,38 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{PostgresError, describe, server};
-use crate::external;
+use crate::external::tls;
 use crate::hosts;
 use crate::pool::within_timeout;
 use crate::retry::Policy;
 use crate::session_settings;
 
 /// Notifications waiting to be taken; a slower taker holds the connection back, not memory.
-pub const NOTIFICATIONS_WAITING_MAX: usize = 1_024;
+pub(crate) const NOTIFICATIONS_WAITING_MAX: usize = 1_024;
 
-/// What a listener reports.
+/// Event of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// Listening (again): whatever was notified before is to be looked up.
+pub enum ListenEvent {
+    /// The session listens, for the first time or again: notifications sent before may be lost, so
+    /// their receiver must look up what they announce.
     Connected,
-    /// A notification.
+    /// A notification on one of the channels.
     Notified {
-        /// The channel.
+        /// Name of the channel.
         channel: String,
-        /// The payload.
+        /// Payload of the notification.
         payload: String,
     },
 }
 
 /// Listens on channels for as long as it is kept.
 pub struct Listener {
-    heard: mpsc::Receiver<Heard>,
+    heard: mpsc::Receiver<ListenEvent>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Listener {
-    /// Starts listening; the first report is [`Heard::Connected`].
+    /// Starts listening; the first report is [`ListenEvent::Connected`].
     pub fn start(connection: tokio_postgres::Config, channels: Vec<String>) -> Self {
         let (reports, heard) = mpsc::channel(NOTIFICATIONS_WAITING_MAX);
         let task = tokio::spawn(async move {
@@ -52,7 +53,7 @@ impl Listener {
             while !reports.is_closed() {
                 let listened = match connection.get_ssl_mode() {
                     SslMode::Disable => listen_once(&connection, NoTls, &channels, &reports).await,
-                    _ => match external::tls(&connection).map(MakeRustlsConnect::new) {
+                    _ => match tls::config_of(&connection).map(MakeRustlsConnect::new) {
                         Ok(tls) => listen_once(&connection, tls, &channels, &reports).await,
                         Err(error) => Err(error),
                     },
@@ -70,8 +71,8 @@ impl Listener {
         Self { heard, task }
     }
 
-    /// The next report.
-    pub async fn next(&mut self) -> Option<Heard> {
+    /// Waits for the next event; `None` once the listener has ended.
+    pub async fn next(&mut self) -> Option<ListenEvent> {
         self.heard.recv().await
     }
 }
@@ -82,9 +83,9 @@ impl Drop for Listener {
     }
 }
 
-/// A session that works and listens at once.
-pub struct Attentive {
-    /// The session.
+/// A session that executes statements and listens at the same time.
+pub struct ListeningSession {
+    /// Client of the session, for statements.
     pub client: Client,
     /// Notified by each notification, and by the end of the connection.
     pub heard: Arc<Notify>,
@@ -93,16 +94,17 @@ pub struct Attentive {
 /// Opens a session that listens on a channel. Its connection is dropped as soon as `end` is over.
 ///
 /// # Errors
-/// [`PostgresError::Server`]; [`PostgresError::NoHost`] of several hosts; [`PostgresError::ConnectTimeout`].
-pub async fn attend(
+/// [`PostgresError::Server`]; [`PostgresError::NoHost`] of several hosts;
+/// [`PostgresError::ConnectTimeout`].
+pub async fn connect_listening(
     connection: &tokio_postgres::Config,
     channel: &str,
     end: impl Future<Output = ()> + Send + 'static,
-) -> Result<Attentive, PostgresError> {
+) -> Result<ListeningSession, PostgresError> {
     match connection.get_ssl_mode() {
         SslMode::Disable => attend_over(connection, NoTls, channel, end).await,
         _ => {
-            let tls = MakeRustlsConnect::new(external::tls(connection)?);
+            let tls = MakeRustlsConnect::new(tls::config_of(connection)?);
             attend_over(connection, tls, channel, end).await
         }
     }
@@ -113,7 +115,7 @@ async fn attend_over<T>(
     tls: T,
     channel: &str,
     end: impl Future<Output = ()> + Send + 'static,
-) -> Result<Attentive, PostgresError>
+) -> Result<ListeningSession, PostgresError>
 where
     T: MakeTlsConnect<Socket> + Clone,
     T::Stream: Send + 'static,
@@ -145,7 +147,7 @@ where
     });
     let command = format!("LISTEN {}", quote_identifier(channel));
     within_timeout(connection, listen(connection, &client, &command)).await?;
-    Ok(Attentive { client, heard })
+    Ok(ListeningSession { client, heard })
 }
 
 /// Returns `Ok` when a connection that had worked ended.
@@ -153,16 +155,16 @@ async fn listen_once<T: MakeTlsConnect<Socket> + Clone>(
     connection: &tokio_postgres::Config,
     tls: T,
     channels: &[String],
-    reports: &mpsc::Sender<Heard>,
+    reports: &mpsc::Sender<ListenEvent>,
 ) -> Result<(), PostgresError> {
     let connecting = hosts::connect(connection, tls);
     let (client, mut driver) = within_timeout(connection, connecting).await?;
     let mut messages = stream::poll_fn(move |context| driver.poll_message(context));
-    let commands: Vec<String> = channels
+    let commands = channels
         .iter()
         .map(|channel| format!("LISTEN {}", quote_identifier(channel)))
-        .collect();
-    let commands = commands.join("; ");
+        .collect::<Vec<String>>()
+        .join("; ");
     let listening = within_timeout(connection, listen(connection, &client, &commands));
     let mut listening = std::pin::pin!(listening);
     let mut connected = false;
@@ -171,13 +173,13 @@ async fn listen_once<T: MakeTlsConnect<Socket> + Clone>(
             result = &mut listening, if !connected => {
                 result?;
                 connected = true;
-                if reports.send(Heard::Connected).await.is_err() {
+                if reports.send(ListenEvent::Connected).await.is_err() {
                     return Ok(());
                 }
             }
             message = messages.next() => match message {
                 Some(Ok(AsyncMessage::Notification(note))) => {
-                    let report = Heard::Notified {
+                    let report = ListenEvent::Notified {
                         channel: note.channel().to_owned(),
                         payload: note.payload().to_owned(),
                     };

@@ -1,8 +1,10 @@
-//! Advisory locks of one Egret in a database, which it takes again when the session that holds them is lost.
+//! Advisory locks of one Egret in a database, which it takes again when the session that holds them
+//! is lost.
 //!
-//! A server that was frozen, or that the network has kept away, runs the lost session for a while after the next one is
-//! open. A session that takes such a lock therefore also has a shared lock on a number that its owner alone knows: what has
-//! that one is no other Egret, and is ended.
+//! A server that was frozen, or was cut off by the network, runs the lost session for a while after
+//! the next one is open. A session that takes such a lock therefore also takes a shared lock on a
+//! number that only its owner knows: a holder of the lock that also holds this number is an earlier
+//! session of the same owner, and is terminated.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -21,14 +23,14 @@ const RETRY_WAIT: Duration = Duration::from_millis(100);
 /// How long the server waits for the end of an earlier session, in milliseconds.
 const END_WAIT_MS: i64 = 5_000;
 
-/// Who takes locks: one part of one Egret.
+/// Identity under which one part of one Egret takes locks.
 #[derive(Debug)]
 pub struct LockOwner {
     /// The number of the shared lock.
     key: AtomicI64,
 }
 
-/// What came of an attempt to take a lock.
+/// Outcome of an attempt to take a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOutcome {
     /// The session has it.
@@ -40,14 +42,14 @@ pub enum LockOutcome {
 }
 
 impl LockOwner {
-    /// An owner that is no other one.
+    /// An owner with a key of its own, drawn at random.
     pub fn unique() -> Self {
         Self {
             key: AtomicI64::new(random_key()),
         }
     }
 
-    /// Takes the shared lock by which this owner knows its sessions; returns its number.
+    /// Takes the shared lock that marks sessions of this owner; returns its key.
     async fn mark(&self, client: &Client) -> Result<i64, Error> {
         let own = "SELECT pg_catalog.pg_try_advisory_lock_shared($1)";
         loop {
@@ -60,10 +62,8 @@ impl LockOwner {
         }
     }
 
-    /// Takes a lock until the session ends, unless another owner has it. An earlier session of this owner that has it is ended.
-    ///
-    /// # Errors
-    /// The server's.
+    /// Takes a lock until the session ends, unless another owner has it. An earlier session of this
+    /// owner that has it is ended.
     pub async fn try_lock(&self, client: &Client, lock: i64) -> Result<LockOutcome, Error> {
         let key = self.mark(client).await?;
         for _ in 0..ATTEMPTS {
@@ -78,7 +78,8 @@ impl LockOwner {
             let pid: i32 = holder.get(0);
             let end = "SELECT pg_catalog.pg_terminate_backend($1, $2)";
             match client.query_one(end, &[&pid, &END_WAIT_MS]).await {
-                // A role that may not end it waits until the server notices that its connection is closed.
+                // A role that may not end it waits until the server notices that its connection is
+                // closed.
                 Err(error) if error.as_db_error().is_none() => return Err(error),
                 _ => tokio::time::sleep(RETRY_WAIT).await,
             }

@@ -1,11 +1,11 @@
-//! A server that somebody else runs, as a service: its lock is held, and taken again after a restart
-//! or failover.
+//! An external server as a service: its lock is held, and taken again after a restart or failover.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::Condition;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::sync::lock;
 use tokio::sync::watch;
 
 use crate::error::PostgresError;
@@ -15,7 +15,7 @@ use crate::lock_owner::LockOwner;
 /// How often the connection that holds the lock is tried.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why the server is not ready while it is reached again.
+/// Why the server is not ready while Egret reconnects.
 const LOST: &str = "the connection to the server is lost";
 
 /// The user's own server.
@@ -38,13 +38,13 @@ impl ManagedServer {
         }
     }
 
-    /// How it is connected to.
+    /// Connection settings of the server.
     pub fn connection(&self) -> &tokio_postgres::Config {
         &self.connection
     }
 
-    /// Returns when the server, which is ready now, does not answer or has lost the lock: what Egret does in its sessions is
-    /// to end then.
+    /// Completes when the server, which is ready now, does not answer or has lost the lock: the
+    /// work of Egret in its sessions must end then.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state.subscribe();
         async move {
@@ -57,7 +57,7 @@ impl ManagedServer {
     }
 
     fn set_task(&self, task: Option<tokio::task::JoinHandle<()>>) {
-        let mut slot = self.task.lock().expect("no holder of this lock panics");
+        let mut slot = lock(&self.task);
         if let Some(old) = std::mem::replace(&mut *slot, task) {
             old.abort();
         }
@@ -85,10 +85,7 @@ impl Service for ManagedServer {
                     Some(lock)
                 }
                 Err(error) => {
-                    unreachable.fail(
-                        &error,
-                        "the server cannot be reached: trying again until it can",
-                    );
+                    unreachable.fail(&error, "cannot reach the server; retrying until it answers");
                     self.state
                         .send_replace(Readiness::NotReady(error.to_string()));
                     None
@@ -101,7 +98,7 @@ impl Service for ManagedServer {
                     Some(lock) => lock,
                     None => {
                         let lock = take_again(&connection, &owner, &state, &unreachable).await;
-                        unreachable.recover("the server is reached, and its lock is taken");
+                        unreachable.recover("connected to the server and took its lock");
                         state.send_replace(Readiness::Ready);
                         lock
                     }
@@ -121,7 +118,7 @@ impl Service for ManagedServer {
     }
 }
 
-/// Where a server is, as a condition's subject.
+/// Address of a server, as a condition's subject.
 fn place(connection: &tokio_postgres::Config) -> String {
     let port = connection.get_ports().first().copied().unwrap_or(5432);
     match connection.get_hosts().first() {
@@ -130,7 +127,7 @@ fn place(connection: &tokio_postgres::Config) -> String {
     }
 }
 
-/// Looks after the lock for as long as the service runs.
+/// Checks the lock for as long as the service runs.
 async fn keep(
     mut lock: ManagedLock,
     connection: &tokio_postgres::Config,
@@ -145,18 +142,18 @@ async fn keep(
         }
         unreachable.fail(
             LOST,
-            "the lock that keeps other egrets away is lost with its connection",
+            "lost the connection that holds the lock against other egrets; reconnecting",
         );
         state.send_replace(Readiness::NotReady(LOST.to_owned()));
         // The server may answer again at any moment, and would find this connection open.
         drop(lock);
         lock = take_again(connection, owner, state, unreachable).await;
-        unreachable.recover("the server is back, and the lock is taken again");
+        unreachable.recover("connected to the server again and took its lock again");
         state.send_replace(Readiness::Ready);
     }
 }
 
-/// Tries until the lock is taken; another Egret that has it meanwhile is named.
+/// Retries until the lock is taken; the reason names another Egret that holds it.
 async fn take_again(
     connection: &tokio_postgres::Config,
     owner: &LockOwner,
@@ -167,12 +164,12 @@ async fn take_again(
     loop {
         match ManagedLock::acquire(connection, owner).await {
             Ok(lock) => {
-                taken_over.recover("no other egret has this server any more");
+                taken_over.recover("no other egret uses this server any more");
                 return lock;
             }
             Err(error @ PostgresError::ManagedElsewhere { .. }) => {
                 state.send_replace(Readiness::NotReady(error.to_string()));
-                taken_over.fail(&error, "another egret took this server over");
+                taken_over.fail(&error, "another egret has taken over this server");
             }
             Err(error) => {
                 // The latest reason is shown; the first one was logged.

@@ -12,14 +12,14 @@ use crate::user_triggers::UserTriggers;
 /// One step of an engine's schema. Its text never changes once released.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
-    /// A short name.
+    /// Short name of the step, for messages.
     pub name: &'static str,
     /// The SQL to run; objects are to be made in schema `egret`.
     pub sql: &'static str,
 }
 
 /// Serialises migrations of different Egrets: the first eight bytes of SHA-256("egret/migrate").
-const LOCK_KEY: i64 = 0x2f4a_9c61_7b0d_35e8;
+pub(crate) const LOCK_KEY: i64 = 0x2f4a_9c61_7b0d_35e8;
 
 /// Brings one engine's part of schema `egret` up to date.
 ///
@@ -33,7 +33,7 @@ pub async fn migrate(
 ) -> Result<(), PostgresError> {
     let transaction = client.transaction().await.map_err(server("begin"))?;
     lock_schema(&transaction).await?;
-    // Nobody's functions and operators stand in for the system's.
+    // Functions and operators of users must not stand in for the system's.
     transaction
         .batch_execute(
             "SET LOCAL search_path = pg_catalog, pg_temp; CREATE SCHEMA IF NOT EXISTS egret",
@@ -88,14 +88,17 @@ pub async fn migrate(
     transaction.commit().await.map_err(server("commit"))
 }
 
-/// Refuses a schema `egret` that somebody else has made or may change: reading its tables would run what
-/// they put there (a view, a trigger) with the rights of this connection. Looks at catalogs only.
+/// Refuses a schema `egret` that another role has made or may change: reading its tables would run
+/// what that role put there (a view, a trigger) with the rights of this connection. Looks at
+/// catalogs only.
 ///
 /// # Errors
 /// [`PostgresError::ForeignSchema`] with the roles' names; [`PostgresError::Server`].
 pub async fn check_owner(client: &impl GenericClient) -> Result<(), PostgresError> {
-    let row = client.query_one(include_str!("migrate/foreign.sql"), &[]);
-    let row = row.await.map_err(server("look at schema egret"))?;
+    let row = client
+        .query_one(include_str!("migrate/foreign.sql"), &[])
+        .await
+        .map_err(server("look at schema egret"))?;
     match row.get(0) {
         Some(roles) => Err(PostgresError::ForeignSchema { roles }),
         None => Ok(()),
@@ -105,7 +108,8 @@ pub async fn check_owner(client: &impl GenericClient) -> Result<(), PostgresErro
 /// Removes one engine's part of schema `egret` by `sql`, within the caller's transaction.
 ///
 /// # Errors
-/// [`PostgresError::UserObjects`] where triggers or rules of users would go with it; [`PostgresError::Server`].
+/// [`PostgresError::UserObjects`] where triggers or rules of users would go with it;
+/// [`PostgresError::Server`].
 pub async fn remove(
     transaction: &Transaction<'_>,
     engine: &str,

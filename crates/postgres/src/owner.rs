@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 
 use crate::error::{PostgresError, io};
 
-/// Who the PostgreSQL processes and their files belong to.
+/// The operating-system user that PostgreSQL processes run as and that owns their files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The user's name.
+pub struct RunAsUser {
+    /// Name of the user.
     pub name: String,
     /// The numeric user id.
     pub uid: u32,
@@ -23,12 +23,12 @@ pub struct Owner {
     switch: bool,
 }
 
-impl Owner {
+impl RunAsUser {
     /// The user for PostgreSQL: Egret's own, or `name` when Egret is root.
     ///
     /// # Errors
-    /// [`PostgresError::Owner`] when root's unprivileged user is missing and cannot be created, or
-    /// is root itself.
+    /// [`PostgresError::RunAsUser`] when root's unprivileged user is missing and cannot be created,
+    /// or is root itself.
     pub fn resolve(name: &str) -> Result<Self, PostgresError> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self::current());
@@ -55,7 +55,7 @@ impl Owner {
         })
     }
 
-    fn current() -> Self {
+    pub(crate) fn current() -> Self {
         let uid = rustix::process::geteuid().as_raw();
         Self {
             name: user_name(uid),
@@ -128,7 +128,7 @@ impl Owner {
 }
 
 /// The name of the user that Egret itself runs as, for `peer` authentication.
-pub fn own_user_name() -> String {
+pub(crate) fn own_user_name() -> String {
     user_name(rustix::process::geteuid().as_raw())
 }
 
@@ -192,7 +192,7 @@ mod tests {
         create_dir(&above).expect("it is made");
         let data = above.join("data");
         let own = std::fs::metadata(&above).expect("it is there");
-        let owner = |uid, gid| Owner {
+        let owner = |uid, gid| RunAsUser {
             name: "somebody".to_owned(),
             uid,
             gid,

@@ -17,7 +17,7 @@ pub struct PidFile {
     pub started_at_s: i64,
     /// TCP port, which also names the socket.
     pub port: Option<u16>,
-    /// First socket directory.
+    /// The first of its socket directories.
     pub socket_dir: Option<PathBuf>,
     /// Whether the status line says `ready`.
     pub ready: bool,

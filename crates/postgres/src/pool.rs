@@ -12,7 +12,7 @@ use tokio_postgres::{Client, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::PostgresError;
-use crate::external;
+use crate::external::tls;
 use crate::hosts;
 use crate::session_settings;
 
@@ -48,7 +48,7 @@ impl Pool {
             // A socket of this machine needs no certificates, and there may be none here.
             SslMode::Disable => Manager::from_config(connection, NoTls, recycling),
             _ => {
-                let tls = MakeRustlsConnect::new(external::tls(&connection)?);
+                let tls = MakeRustlsConnect::new(tls::config_of(&connection)?);
                 Manager::from_config(connection, tls, recycling)
             }
         };
@@ -94,16 +94,19 @@ impl Pool {
     }
 }
 
-/// Opens a session with Egret's settings, whatever its database's owner has set, and drives it on a task of its own.
+/// Opens a session with Egret's settings, whatever its database's owner has set, and drives it on a
+/// task of its own.
 ///
 /// # Errors
-/// [`PostgresError::Server`]; [`PostgresError::NoHost`] of several hosts; [`PostgresError::ConnectTimeout`].
+/// [`PostgresError::Server`]; [`PostgresError::NoHost`] of several hosts;
+/// [`PostgresError::ConnectTimeout`].
 pub async fn connect(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
     connect_until(connection, std::future::pending()).await
 }
 
-/// Opens a session as [`connect`] does, whose connection is dropped as soon as `end` is over: what waits for an answer
-/// fails then. The driver alone keeps the connection of a server that gives none, also when the session is dropped.
+/// Opens a session as [`connect`] does, whose connection is dropped as soon as `end` is over: what
+/// waits for an answer fails then. The driver alone keeps the connection of a server that gives
+/// none, also when the session is dropped.
 ///
 /// # Errors
 /// Those of [`connect`].
@@ -119,8 +122,8 @@ pub(crate) async fn connect_until(
     .await
 }
 
-/// Opens a session with the settings that its database and role have for everybody: names mean there what they mean
-/// to users. Statements of Egret do not belong into one.
+/// Opens a session with the settings that its database and role have for every user: names mean
+/// there what they mean to users. Statements of Egret do not belong into one.
 ///
 /// # Errors
 /// Those of [`connect`].
@@ -130,7 +133,8 @@ pub async fn connect_with_defaults(
     connect_with_defaults_until(connection, std::future::pending()).await
 }
 
-/// Opens a session as [`connect_with_defaults`] does, whose connection ends as that of [`connect_until`].
+/// Opens a session as [`connect_with_defaults`] does, whose connection ends as that of
+/// [`connect_until`].
 ///
 /// # Errors
 /// Those of [`connect`].
@@ -141,8 +145,8 @@ pub(crate) async fn connect_with_defaults_until(
     within_timeout(connection, open(connection, end)).await
 }
 
-/// Bounds the time in which a session is opened: `connect_timeout` of the connection for each address of its hosts, as
-/// the driver tries one after the other, and once more for what follows.
+/// Bounds the time in which a session is opened: `connect_timeout` of the connection for each
+/// address of its hosts, as the driver tries one after the other, and once more for what follows.
 ///
 /// # Errors
 /// What `opening` answers; [`PostgresError::ConnectTimeout`].
@@ -150,13 +154,30 @@ pub(crate) async fn within_timeout<T>(
     connection: &tokio_postgres::Config,
     opening: impl Future<Output = Result<T, PostgresError>>,
 ) -> Result<T, PostgresError> {
-    let each = connection.get_connect_timeout().copied();
-    let each = each.unwrap_or(CONNECT_TIMEOUT);
+    let each = connection
+        .get_connect_timeout()
+        .copied()
+        .unwrap_or(CONNECT_TIMEOUT);
     let addresses = tokio::time::timeout(each, count_addresses(connection)).await;
     let timeout = each * addresses.unwrap_or(1).saturating_add(1);
     match tokio::time::timeout(timeout, opening).await {
         Ok(opened) => opened,
         Err(_) => Err(PostgresError::ConnectTimeout { timeout }),
+    }
+}
+
+/// Bounds the time of a request to a server, which may freeze at any moment.
+///
+/// # Errors
+/// Those of `asking`; [`PostgresError::AnswerTimeout`].
+pub async fn within_answer_time<T, E: From<PostgresError>>(
+    timeout: Duration,
+    doing: &'static str,
+    asking: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    match tokio::time::timeout(timeout, asking).await {
+        Ok(answer) => answer,
+        Err(_) => Err(PostgresError::AnswerTimeout { doing, timeout }.into()),
     }
 }
 
@@ -188,7 +209,7 @@ async fn open(
     match connection.get_ssl_mode() {
         SslMode::Disable => open_over(connection, NoTls, end).await,
         _ => {
-            let tls = MakeRustlsConnect::new(external::tls(connection)?);
+            let tls = MakeRustlsConnect::new(tls::config_of(connection)?);
             open_over(connection, tls, end).await
         }
     }

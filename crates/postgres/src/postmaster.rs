@@ -44,22 +44,22 @@ pub enum StopMode {
     Immediate,
 }
 
-/// A running postmaster.
+/// A running postmaster process of one data directory.
 #[derive(Debug)]
 pub struct Postmaster {
     pid: Pid,
     start_ticks: u64,
     data: PathBuf,
     pidfd: Readable,
-    /// Whether a process of it may outlive an orderly end: the log collector does.
+    /// Whether a process of it may outlive an orderly end, as the log collector does.
     collects_log: bool,
     /// The user that it alone runs as; its last processes end with this.
     lease: Option<UserLease>,
-    /// What it prints, which may be found by no path after its end; `None` for one that was adopted.
+    /// Its output, whose file may have no path after its end; `None` if the server was adopted.
     log: Option<File>,
     /// The control group that it alone is in.
     group: Option<GroupLease>,
-    /// Whether it ended by itself, which it does after the last of its children.
+    /// Whether it ended by itself, which is after the last of its children.
     ended_orderly: AtomicBool,
 }
 
@@ -85,19 +85,20 @@ impl Postmaster {
             }
             Err(error) => return Err(error),
         };
-        // Looked at after it is held: the pid cannot turn to another process any more.
+        // Checked while the pidfd is held: the pid cannot be reused any more.
         if !process::runs_in(postmaster.pid(), data) {
             return Ok(None);
         }
         // An Egret that was killed while it had them frozen could not let them go on.
         for process in processes_in(data) {
-            // One that has ended meanwhile needs no waking.
+            // A process that has ended meanwhile needs no signal.
             let _ = rustix::process::pidfd_send_signal(&process, Signal::CONT);
         }
         Ok(Some(postmaster))
     }
 
-    /// Takes over the user that the server alone runs as and its control group, after it was adopted.
+    /// Takes over the user that the server alone runs as and its control group, after it was
+    /// adopted.
     #[must_use]
     pub fn with_isolation(mut self, isolation: &Isolation) -> Self {
         self.lease = isolation.lease_of(self.pid());
@@ -111,8 +112,8 @@ impl Postmaster {
         self.group.as_ref().map_or(0, GroupLease::memory_kills)
     }
 
-    /// Has the names in `socket_dir` lead to socket and log of an adopted server that keeps them in a file system of its
-    /// own: the Egret that started it may have ended before it came to that.
+    /// Makes the names in `socket_dir` lead to socket and log of an adopted server that has them in
+    /// a file system of its own: the Egret that started it may have ended before this step.
     ///
     /// # Errors
     /// [`PostgresError::Io`].
@@ -149,7 +150,7 @@ impl Postmaster {
         })
     }
 
-    /// The process id.
+    /// Process id of the postmaster.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
@@ -199,7 +200,7 @@ impl Postmaster {
         // A pidfd becomes readable when its process ends and stays so; an error of the reactor
         // means that the runtime is shutting down, when waiting is over as well.
         if let Err(error) = self.pidfd.readable().await {
-            tracing::debug!(%error, "a pidfd could not be awaited");
+            tracing::debug!(%error, "cannot wait on a pidfd");
         }
         self.reap();
     }
@@ -207,7 +208,7 @@ impl Postmaster {
     /// Whether the process has ended, reaped or not: one look, without waiting.
     pub fn has_ended(&self) -> bool {
         let mut looks = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        // An error says nothing; whoever needs the process will find out.
+        // An error says nothing: the next use of the process reports it.
         let look = rustix::event::poll(&mut looks, Some(&rustix::time::Timespec::default()));
         look.is_ok_and(|ready| ready > 0)
     }
@@ -233,7 +234,7 @@ impl Postmaster {
             }
             Ok(None) | Err(Errno::CHILD) => {}
             Err(error) => {
-                tracing::debug!(%error, pid = self.pid(), "a postmaster was not reaped");
+                tracing::debug!(%error, pid = self.pid(), "cannot reap a postmaster");
             }
         }
     }
@@ -261,7 +262,7 @@ impl Postmaster {
         if let Some(lease) = &self.lease {
             lease.end_processes().await;
         }
-        if self.left_nobody() {
+        if self.all_processes_exited() {
             return;
         }
         // The log collector, or a backend in the middle of something, ends a moment later.
@@ -271,21 +272,10 @@ impl Postmaster {
         }
     }
 
-    /// Whether it has ended and no process of its data directory can be left; `false` also where that
+    /// Whether it has ended and no process of its data directory can be left; `false` also if that
     /// is not known.
-    pub fn left_nobody(&self) -> bool {
+    pub fn all_processes_exited(&self) -> bool {
         self.ended_orderly.load(Ordering::Acquire) && !self.collects_log
-    }
-
-    /// Tells the server to stop and does not wait.
-    pub fn tell(&self, mode: StopMode) {
-        let signal = match mode {
-            StopMode::Fast => Signal::INT,
-            StopMode::Immediate => Signal::QUIT,
-        };
-        if let Err(error) = self.signal(signal) {
-            tracing::debug!(%error, "a postmaster was gone before it was told to stop");
-        }
     }
 
     /// Asks the server to read its configuration files again.
@@ -306,14 +296,15 @@ impl Postmaster {
     ///
     /// # Errors
     /// [`PostgresError::Io`] when a process cannot be stopped.
-    pub fn freeze(&self) -> Result<process::Frozen, PostgresError> {
+    pub fn freeze(&self) -> Result<process::FreezeGuard, PostgresError> {
         process::freeze(self.pid(), &self.data)
     }
 }
 
 impl Drop for Postmaster {
     fn drop(&mut self) {
-        // A server that outlives this process keeps its user and its group, and is adopted with them.
+        // A server that outlives this process keeps its user and its group, and is adopted with
+        // them.
         if !self.has_ended() {
             return;
         }
@@ -321,8 +312,8 @@ impl Drop for Postmaster {
         if lease.is_none() && group.is_none() {
             return;
         }
-        // Killed here, as Egret may end before the rest is done. Their ends take a moment, and this may be a thread of
-        // the runtime.
+        // Killed here, as Egret may end before the rest is done. Their ends take a moment, and this
+        // may be a thread of the runtime.
         if let Some(group) = &group {
             group.kill_processes();
         }
@@ -368,6 +359,6 @@ fn processes_in(data: &Path) -> Vec<Readable> {
 
 async fn ended(process: &Readable) {
     if let Err(error) = process.readable().await {
-        tracing::debug!(%error, "a process's end could not be awaited");
+        tracing::debug!(%error, "cannot wait for the end of a process");
     }
 }

@@ -3,14 +3,21 @@
 //! A fetched release is accepted only with the SHA-256 that this binary carries.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{PostgresError, io};
+
+/// How often a program that another process has open for writing is tried again.
+const BUSY_ATTEMPTS: u32 = 100;
+/// The wait before the next attempt.
+const BUSY_WAIT: Duration = Duration::from_millis(20);
 
 /// The major version that a new embedded server gets.
 pub const MAJOR: u32 = 18;
@@ -59,10 +66,10 @@ const PACKAGE_DIRECTORIES: [(&str, &str); 4] = [
     ("/usr/local/pgsql", "bin"),
 ];
 
-/// How the programs were come by.
+/// How the programs were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// `postgres.bin` names them.
+    /// The setting `postgres.bin` names them.
     Configured,
     /// A pinned release, fetched now or earlier.
     Fetched,
@@ -73,13 +80,13 @@ pub enum Source {
 /// A directory with `postgres`, `initdb` and `pg_ctl`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binaries {
-    /// The directory.
+    /// Path of that directory.
     pub directory: PathBuf,
     /// The version as the program prints it, e.g. `18.6`.
     pub version: String,
-    /// The major version.
+    /// The major version, such as 18.
     pub major: u32,
-    /// How they were come by.
+    /// How the programs were found.
     pub source: Source,
 }
 
@@ -109,10 +116,7 @@ impl Binaries {
             egret_linux::trust::check(&directory.join(name))
                 .map_err(|error| unusable(error.to_string()))?;
         }
-        let output = Command::new(directory.join("postgres"))
-            .arg("--version")
-            .stdin(Stdio::null())
-            .output()
+        let output = output_of(Command::new(directory.join("postgres")).arg("--version"))
             .map_err(|error| unusable(error.to_string()))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let (version, major) = parse_version(&text)
@@ -129,6 +133,26 @@ impl Binaries {
     }
 }
 
+/// Runs a program that may just have been unpacked. A process that another thread forked while the
+/// program was being written has it open for writing until it runs a program of its own; until then
+/// the kernel refuses to run it.
+pub(crate) fn output_of(command: &mut Command) -> std::io::Result<Output> {
+    command.stdin(Stdio::null());
+    retry_while_busy(|| command.output())
+}
+
+fn retry_while_busy<T>(mut execute: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    for _ in 0..BUSY_ATTEMPTS {
+        match execute() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(BUSY_WAIT);
+            }
+            outcome => return outcome,
+        }
+    }
+    execute()
+}
+
 /// Reads `postgres (PostgreSQL) 18.6 (Debian …)`.
 fn parse_version(text: &str) -> Option<(String, u32)> {
     let version = text.split_whitespace().nth(2)?;
@@ -136,10 +160,10 @@ fn parse_version(text: &str) -> Option<(String, u32)> {
     Some((version.to_owned(), digits.parse().ok()?))
 }
 
-/// What to look for and where.
+/// Where to look for the programs, and which version.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// `postgres.bin`.
+pub(crate) struct BinarySearchSpec {
+    /// The directory of the setting `postgres.bin`, if set.
     pub configured: Option<PathBuf>,
     /// Where fetched releases are kept.
     pub cache: PathBuf,
@@ -151,7 +175,7 @@ pub struct Wanted {
 ///
 /// # Errors
 /// [`PostgresError`] that says what was tried and what to do.
-pub async fn provide(wanted: &Wanted) -> Result<Binaries, PostgresError> {
+pub(crate) async fn provide(wanted: &BinarySearchSpec) -> Result<Binaries, PostgresError> {
     let major = wanted.major.unwrap_or(MAJOR);
     if let Some(directory) = &wanted.configured {
         let binaries = Binaries::examine(directory, Source::Configured)?;
@@ -241,8 +265,8 @@ async fn download(version: &str) -> Result<Vec<u8>, PostgresError> {
         .map_err(|error| fail(error.to_string()))
 }
 
-/// Unpacks beside `home` and renames, so that a half-unpacked release is never found. Each call has a directory of its own:
-/// several tasks of a process may fetch the same release.
+/// Unpacks beside `home` and renames, so that a half-unpacked release is never found. Each call has
+/// a directory of its own: several tasks of a process may fetch the same release.
 async fn unpack(archive: &Vec<u8>, cache: &Path, home: &Path) -> Result<(), PostgresError> {
     static UNPACKED: AtomicU64 = AtomicU64::new(0);
     let number = UNPACKED.fetch_add(1, Ordering::Relaxed);
@@ -293,7 +317,7 @@ fn on_machine() -> Vec<Binaries> {
 }
 
 /// Where fetched releases are kept when nothing else is configured.
-pub fn default_cache() -> PathBuf {
+pub(crate) fn default_cache() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return PathBuf::from("/var/cache/egret/postgres");
     }

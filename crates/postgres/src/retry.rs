@@ -1,7 +1,8 @@
-//! Trying again over a restart or a failover of the server.
+//! Retries over a restart or a failover of the server.
 
 use std::time::Duration;
 
+use egret_base::CodedError;
 use tokio_postgres::error::SqlState;
 
 use crate::tls_error;
@@ -38,7 +39,7 @@ fn is_transient_code(code: &SqlState) -> bool {
         || (code.code().starts_with("08") && *code != SqlState::PROTOCOL_VIOLATION)
 }
 
-/// How often and how long to try.
+/// Number of attempts and waits between them.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Attempts in all, the first included.
@@ -72,11 +73,10 @@ impl Policy {
 ///
 /// # Errors
 /// The last error.
-pub async fn over_restart<T>(
+pub async fn retry_transient<T, E: CodedError>(
     policy: Policy,
-    mut work: impl AsyncFnMut() -> Result<T, crate::PostgresError>,
-) -> Result<T, crate::PostgresError> {
-    use egret_base::Coded;
+    mut work: impl AsyncFnMut() -> Result<T, E>,
+) -> Result<T, E> {
     for attempt in 1.. {
         match work().await {
             Err(error) if error.retryable() && attempt < policy.attempts => {

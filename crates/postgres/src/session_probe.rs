@@ -1,8 +1,9 @@
 //! Whether a running server accepts sessions.
 //!
-//! A postmaster lives through crash recovery: when one of its processes was killed or has panicked it ends all
-//! sessions, and refuses new ones until recovery is over. One session is kept open, so that its end tells of a
-//! crash at once. It is replaced from time to time, as a postmaster that forks no more leaves its sessions alone.
+//! A postmaster lives through crash recovery: when one of its processes was killed or has panicked
+//! it ends all sessions, and refuses new ones until recovery is over. One session is kept open, so
+//! that its end reports a crash at once. It is replaced from time to time, because a postmaster
+//! that can no longer fork does not end its sessions.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,13 +20,14 @@ use crate::postmaster::Postmaster;
 const ROUND: Duration = Duration::from_secs(1);
 /// After so many rounds the session is replaced by a new one.
 const ROUNDS_PER_SESSION: u32 = 10;
-/// The wait after an attempt that opened no session, before that is reported and the next one begins.
+/// The wait after an attempt that opened no session, before that is reported and the next one
+/// begins.
 const RETRY_WAIT: Duration = Duration::from_millis(100);
 /// How long the server may take to open a session, or to answer an empty command.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Watches whether a server accepts sessions, for as long as the future is polled. `report` is called with the
-/// outcome of every attempt to open one; the error says why there is none.
+/// Watches whether a server accepts sessions, for as long as the future is polled. `report` is
+/// called with the outcome of every attempt to open one; the error says why there is none.
 pub(crate) async fn watch_sessions(
     postmaster: &Postmaster,
     connection: &tokio_postgres::Config,
@@ -41,7 +43,7 @@ pub(crate) async fn watch_sessions(
                 held = hold(postmaster, session.or(held)).await;
             }
             Err(reason) => {
-                // Where the postmaster itself has ended, the caller learns of that meanwhile.
+                // If the postmaster itself has ended, the caller notices that meanwhile.
                 tokio::time::sleep(RETRY_WAIT).await;
                 fault.fail(&reason, "the embedded server does not accept sessions");
                 held = answered(held).await;
@@ -68,7 +70,8 @@ struct ProbeSession {
     driver: JoinHandle<()>,
 }
 
-/// Opens a session; `None` where the server refuses this one alone, such as when all connections are taken.
+/// Opens a session; `None` where the server refuses this one alone, such as when all connections
+/// are taken.
 async fn open(
     postmaster: &Postmaster,
     connection: &tokio_postgres::Config,
@@ -92,8 +95,8 @@ async fn open(
     }
 }
 
-/// Whether a refusal comes of a server that accepts sessions: the database is gone or closed, all connections are
-/// taken, or the role may not enter.
+/// Whether a refusal comes of a server that accepts sessions: the database is gone or closed, all
+/// connections are taken, or the role may not enter.
 fn is_answer(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         [
@@ -113,8 +116,8 @@ async fn answered(session: Option<ProbeSession>) -> Option<ProbeSession> {
     matches!(answer, Ok(Ok(()))).then_some(session)
 }
 
-/// Returns when the session is to be replaced: it has ended, gives no answer or is old, or the postmaster is stopped.
-/// What is returned may still answer.
+/// Returns when the session is to be replaced: it has ended, gives no answer or is old, or the
+/// postmaster is stopped. What is returned may still answer.
 async fn hold(postmaster: &Postmaster, session: Option<ProbeSession>) -> Option<ProbeSession> {
     let Some(mut session) = session else {
         tokio::time::sleep(ROUND).await;

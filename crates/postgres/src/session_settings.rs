@@ -1,8 +1,9 @@
-//! Settings that Egret gives its sessions on servers of others, where a database's owner may have set others.
+//! Settings that Egret gives its sessions on servers of others, where a database's owner may have
+//! set others.
 //!
-//! They are set by statements, not by the startup parameter `options`, which poolers such as PgBouncer refuse or
-//! ignore. Until they hold, no statement has a name that a schema of the owner's could resolve: `SET` resolves none,
-//! and functions are named with schema `pg_catalog`.
+//! They are set by statements, not by the startup parameter `options`, which poolers such as
+//! PgBouncer refuse or ignore. Until they hold, no statement has a name that a schema of the
+//! owner's could resolve: `SET` resolves none, and functions are named with schema `pg_catalog`.
 
 use tokio_postgres::{Client, Config, SimpleQueryMessage};
 
@@ -11,8 +12,8 @@ use crate::superuser;
 
 /// What every session of Egret has, as SQL text. An engine may set others afterwards.
 pub(crate) const SETTINGS: [(&str, &str); 11] = [
-    // Names that the catalogue spells are compared with those that Egret knows. Before the others: PostgreSQL quotes
-    // the names of a list when it is set.
+    // Names that the catalogue spells are compared with those that Egret knows. Before the others:
+    // PostgreSQL quotes the names of a list when it is set.
     ("quote_all_identifiers", "off"),
     ("statement_timeout", "0"),
     ("search_path", "pg_catalog,pg_temp"),
@@ -27,12 +28,14 @@ pub(crate) const SETTINGS: [(&str, &str); 11] = [
     ("standard_conforming_strings", "on"),
 ];
 
-/// Sets what PostgreSQL knows from version 17 on, where it does, and tells which role the session has taken.
+/// Sets what PostgreSQL knows from version 17 on, where it does, and tells which role the session
+/// has taken.
 const NEWER_SETTINGS_AND_ROLE: &str = "SELECT pg_catalog.set_config('transaction_timeout', '0', false) \
      WHERE pg_catalog.current_setting('transaction_timeout', true) IS NOT NULL; \
      SELECT pg_catalog.current_setting('role')";
 
-/// Whether a setting of the session's own role, which the database's owner cannot change, names a role to take.
+/// Whether a setting of the session's own role, which the database's owner cannot change, names a
+/// role to take.
 const HAS_ROLE_OF_ITS_OWN: &str = "SELECT EXISTS (\
          SELECT FROM pg_catalog.pg_db_role_setting AS setting \
          CROSS JOIN LATERAL pg_catalog.unnest(setting.setconfig) AS entry (text) \
@@ -49,9 +52,11 @@ pub(crate) async fn pin(connection: &Config, client: &Client) -> Result<(), Post
         return Ok(());
     }
     let doing = "set up a session";
-    let statements = SETTINGS.map(|(name, value)| format!("SET {name} = {value}"));
-    let statements = statements.join("; ");
-    // In one round trip, but in transactions of their own: the second one begins with the defaults that the first has set.
+    let statements = SETTINGS
+        .map(|(name, value)| format!("SET {name} = {value}"))
+        .join("; ");
+    // In one round trip, but in transactions of their own: the second one begins with the defaults
+    // that the first has set.
     let (set, told) = tokio::join!(
         client.batch_execute(&statements),
         client.simple_query(NEWER_SETTINGS_AND_ROLE)

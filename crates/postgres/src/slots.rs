@@ -1,51 +1,55 @@
-//! Slots for the work of tenants: so many at a time, of which one tenant takes no more than its share.
+//! Slots for the work of tenants: a fixed number in use at a time, of which one tenant takes no
+//! more than its share.
 //!
-//! Work that finds none waits in the order in which it came; a tenant that has its share is passed over.
+//! Work without a free slot waits in the order of arrival; a tenant that has its share is passed
+//! over.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use egret_base::sync::lock;
 use egret_base::{Kind, TenantShare, TenantUsage};
 use tokio::sync::oneshot;
 
 /// No slot is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotsTaken {
-    /// All of them are in use.
+    /// All slots are in use.
     #[error(
         "limit {limit} is {max}, and all of them are in use: try again in a moment, or raise the setting"
     )]
     All {
-        /// The setting.
+        /// Name of the setting that limits them.
         limit: &'static str,
-        /// How many there are.
+        /// Number of all slots.
         max: u64,
     },
-    /// The tenant has as many as one may have.
+    /// The tenant has as many slots as one tenant may have.
     #[error(
-        "limit {limit} is {max}, of which one tenant may have {share}, and has: try again in a moment, or raise the setting"
+        "limit {limit} is {max}, of which one tenant may have {share}, and all of these are in \
+         use: try again in a moment, or raise the setting"
     )]
     Share {
-        /// The setting.
+        /// Name of the setting that limits them.
         limit: &'static str,
-        /// How many there are.
+        /// Number of all slots.
         max: u64,
-        /// How many one tenant may have.
+        /// Number of slots that one tenant may have.
         share: u64,
     },
-    /// More at once than one tenant may have.
+    /// More slots are needed at once than one tenant may have.
     #[error(
         "limit {limit} is {max}, of which one tenant may have {share}, and {asked} are needed at once: ask for fewer, or raise the setting"
     )]
     Oversized {
-        /// The setting.
+        /// Name of the setting that limits them.
         limit: &'static str,
-        /// How many there are.
+        /// Number of all slots.
         max: u64,
-        /// How many one tenant may have.
+        /// Number of slots that one tenant may have.
         share: u64,
-        /// How many were asked for.
+        /// Number of slots that were asked for.
         asked: u64,
     },
 }
@@ -56,7 +60,8 @@ impl SlotsTaken {
         matches!(self, Self::All { .. })
     }
 
-    /// What an error about it is: the server's fault where all slots are in use, the tenant's where its share is.
+    /// What an error about it is: the server's fault where all slots are in use, the tenant's where
+    /// its share is.
     pub fn kind(&self) -> Kind {
         if self.is_of_all() {
             Kind::Unavailable
@@ -66,17 +71,17 @@ impl SlotsTaken {
     }
 }
 
-/// See the module. `K` tells tenants apart. Cheap to clone.
+/// Slots shared by tenants, each limited to its share. `K` identifies a tenant. Cheap to clone.
 pub struct TenantSlots<K: Ord + Clone> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SlotsInner<K>>,
 }
 
-struct Shared<K: Ord + Clone> {
+struct SlotsInner<K: Ord + Clone> {
     share: TenantShare,
-    state: Mutex<State<K>>,
+    state: Mutex<SlotsState<K>>,
 }
 
-struct State<K: Ord + Clone> {
+struct SlotsState<K: Ord + Clone> {
     usage: TenantUsage<K>,
     waiting: VecDeque<Waiter<K>>,
 }
@@ -87,10 +92,10 @@ struct Waiter<K: Ord + Clone> {
     granted: oneshot::Sender<Slot<K>>,
 }
 
-/// A slot, or several, given back when dropped.
+/// One or more slots, given back when dropped.
 pub struct Slot<K: Ord + Clone> {
-    /// None while it is given back.
-    shared: Option<Arc<Shared<K>>>,
+    /// `None` while the slot is given back.
+    shared: Option<Arc<SlotsInner<K>>>,
     tenant: K,
     amount: u64,
 }
@@ -107,12 +112,12 @@ impl<K: Ord + Clone> TenantSlots<K> {
     /// As many slots as a setting says, one at least. One tenant takes three quarters at most.
     pub fn new(limit: &'static str, max: u32) -> Self {
         let share = TenantShare::three_quarters(limit, u64::from(max.max(1)));
-        let state = State {
+        let state = SlotsState {
             usage: TenantUsage::default(),
             waiting: VecDeque::new(),
         };
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SlotsInner {
                 share,
                 state: Mutex::new(state),
             }),
@@ -124,7 +129,7 @@ impl<K: Ord + Clone> TenantSlots<K> {
         usize::try_from(self.shared.share.one.max).unwrap_or(usize::MAX)
     }
 
-    /// A slot that is free at once.
+    /// Takes a slot if one is free at once.
     ///
     /// # Errors
     /// [`SlotsTaken`].
@@ -132,7 +137,7 @@ impl<K: Ord + Clone> TenantSlots<K> {
         self.try_take_many(tenant, 1)
     }
 
-    /// So many slots that are free at once.
+    /// Takes `amount` slots if they are free at once.
     ///
     /// # Errors
     /// [`SlotsTaken`].
@@ -142,7 +147,7 @@ impl<K: Ord + Clone> TenantSlots<K> {
         Ok(self.shared.grant(&mut state, tenant, amount))
     }
 
-    /// A slot, as soon as one is free within this time.
+    /// Takes a slot as soon as one is free, within `wait_max`.
     ///
     /// # Errors
     /// [`SlotsTaken`].
@@ -150,18 +155,18 @@ impl<K: Ord + Clone> TenantSlots<K> {
         let waited = tokio::time::timeout(wait_max, self.shared.wait(tenant.clone(), 1)).await;
         match waited {
             Ok(slot) => Ok(slot),
-            // One that was granted at this moment has been dropped with the wait.
+            // A slot that was granted at this moment has been dropped with the wait.
             Err(_) => self.try_take(tenant),
         }
     }
 }
 
-impl<K: Ord + Clone> Shared<K> {
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl<K: Ord + Clone> SlotsInner<K> {
+    fn lock(&self) -> MutexGuard<'_, SlotsState<K>> {
+        lock(&self.state)
     }
 
-    fn check(&self, state: &State<K>, tenant: &K, amount: u64) -> Result<(), SlotsTaken> {
+    fn check(&self, state: &SlotsState<K>, tenant: &K, amount: u64) -> Result<(), SlotsTaken> {
         let (all, own) = (state.usage.all(), state.usage.of(tenant));
         let (limit, max) = (self.share.all.name, self.share.all.max);
         let share = self.share.one.max;
@@ -180,7 +185,7 @@ impl<K: Ord + Clone> Shared<K> {
         within.map_err(|_| SlotsTaken::Share { limit, max, share })
     }
 
-    fn grant(self: &Arc<Self>, state: &mut State<K>, tenant: K, amount: u64) -> Slot<K> {
+    fn grant(self: &Arc<Self>, state: &mut SlotsState<K>, tenant: K, amount: u64) -> Slot<K> {
         state.usage.add(tenant.clone(), amount);
         Slot {
             shared: Some(self.clone()),
@@ -189,7 +194,7 @@ impl<K: Ord + Clone> Shared<K> {
         }
     }
 
-    /// So many slots, however long it takes until they are free.
+    /// Takes `amount` slots, however long it takes until they are free.
     async fn wait(self: &Arc<Self>, tenant: K, amount: u64) -> Slot<K> {
         let granted = {
             let mut state = self.lock();
@@ -208,7 +213,7 @@ impl<K: Ord + Clone> Shared<K> {
         granted.expect("a waiter whose receiver is there is removed by a grant only")
     }
 
-    /// Takes a slot back, and gives what is free to those that wait.
+    /// Takes slots back, and grants free ones to waiters.
     fn give_back(self: &Arc<Self>, tenant: &K, amount: u64) {
         let mut state = self.lock();
         state.usage.subtract(tenant, amount);
@@ -228,7 +233,8 @@ impl<K: Ord + Clone> Shared<K> {
             }
             let slot = self.grant(&mut state, waiter.tenant, waiter.amount);
             if let Err(mut unclaimed) = waiter.granted.send(slot) {
-                // The caller has left at this moment. Dropped, the slot would lock the state once more.
+                // The waiter has left at this moment. Dropping the slot would lock the state once
+                // more.
                 unclaimed.shared = None;
                 state.usage.subtract(&unclaimed.tenant, unclaimed.amount);
             }
@@ -237,8 +243,8 @@ impl<K: Ord + Clone> Shared<K> {
 }
 
 impl<K: Ord + Clone> Slot<K> {
-    /// Gives the slot back while `work` waits for something else, and takes it again afterwards, in turn with others and
-    /// however long that takes: what the caller has begun is not refused halfway.
+    /// Gives the slot back while `work` waits for something else, and takes it again afterwards, in
+    /// turn with others and without a time limit: work in progress is not refused halfway.
     pub async fn yield_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let Some(shared) = self.shared.take() else {
             return work.await;

@@ -1,4 +1,5 @@
-//! Sessions of Egret as superuser: nothing that a database or a role defines decides what they mean.
+//! Sessions of Egret as superuser: nothing that a database or a role defines decides what they
+//! mean.
 
 use std::path::Path;
 
@@ -7,12 +8,13 @@ use crate::session_settings::SETTINGS;
 
 /// Settings that sessions of Egret as superuser start with besides [`SETTINGS`]. A parameter of the
 /// connection wins over `ALTER DATABASE … SET` and `ALTER ROLE … SET` (`GucSource` in PostgreSQL's
-/// guc.h), so that a database's owner, who is no superuser, decides neither what an unqualified name
-/// means, nor which role a session has, nor when it ends.
+/// guc.h), so that the owner of a database, which is no superuser, decides neither what an
+/// unqualified name means, nor which role a session has, nor when it ends.
 const SUPERUSER_SETTINGS: [(&str, &str); 4] = [
     ("role", "none"),
     ("session_replication_role", "origin"),
-    // A library that is not there keeps a session from being opened, and any other one is code of others.
+    // A library that is not there keeps a session from being opened, and any other one is code of
+    // others.
     ("session_preload_libraries", ""),
     ("local_preload_libraries", ""),
 ];
@@ -38,7 +40,8 @@ fn superuser_options(postgres_major: u32) -> String {
     options.join(" ")
 }
 
-/// Whether a connection was made by [`socket_connection`], so that its sessions start with these settings.
+/// Whether a connection was made by [`socket_connection`], so that its sessions start with these
+/// settings.
 pub(crate) fn has_superuser_options(connection: &tokio_postgres::Config) -> bool {
     let options = connection.get_options();
     options.is_some_and(|options| options.starts_with(&superuser_options(0)))

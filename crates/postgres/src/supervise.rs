@@ -13,9 +13,9 @@ const WINDOW: Duration = Duration::from_secs(300);
 /// As many ends within the window are a crash loop.
 pub const CRASH_LOOP_ENDS: usize = 5;
 
-/// The ends of one server that nobody asked for.
+/// The recent unexpected ends of one server.
 #[derive(Clone, Debug, Default)]
-pub struct Restarts {
+pub struct RestartHistory {
     ends: Vec<Timestamp>,
 }
 
@@ -31,7 +31,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// What to do when the server could not be started for a reason that is not its own: nothing more is
+    /// The decision for a server that could not be started for an external reason: no end is
     /// counted, and the wait grows.
     #[must_use]
     pub fn later(self) -> Self {
@@ -42,14 +42,14 @@ impl Decision {
     }
 }
 
-impl Restarts {
+impl RestartHistory {
     /// Records an end at `now` and decides.
     pub fn ended(&mut self, now: Timestamp) -> Decision {
         self.ends.push(now);
         self.put_off(now)
     }
 
-    /// Decides about a server that could not be started for a reason that is not its own: nothing is counted.
+    /// Decides about a server that could not be started for an external reason: no end is counted.
     pub fn put_off(&mut self, now: Timestamp) -> Decision {
         self.ends.retain(|end| now.since(*end) < WINDOW);
         let doublings = u32::try_from(self.ends.len().saturating_sub(1))

@@ -17,9 +17,9 @@ use std::time::Duration;
 use egret_base::SystemEntropy;
 
 use crate::cluster;
-use crate::owner::Owner;
+use crate::owner::RunAsUser;
 use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
-use crate::provision::{self, Binaries, Wanted};
+use crate::provision::{self, Binaries, BinarySearchSpec};
 use crate::superuser::socket_connection;
 use crate::{pool, tuning};
 
@@ -35,22 +35,24 @@ pub fn test_directory(purpose: &str) -> PathBuf {
     path
 }
 
-/// Statements that make `role`, which may do nothing, and in schema `mallory` functions of it that note in `mallory.seen` as whom
-/// they are run, in everything that a query may reach: operators, casts, domains, indexes, constraints, policies, views.
-/// One of its tables has a name that drops `table` where names are not quoted.
+/// Statements that make `role`, which may do nothing, and in schema `mallory` functions of it that
+/// note in `mallory.seen` as which role they are run, in everything that a query may reach:
+/// operators, casts, domains, indexes, constraints, policies, views. One of its tables has a name
+/// that drops `table` where names are not quoted.
 pub fn attacker(role: &str, table: &str) -> String {
     let sql = include_str!("test_support/attacker.sql");
     sql.replace("{role}", role).replace("{table}", table)
 }
 
-/// Statements that give `database` to `role`, whose objects and settings there are traps for the sessions of others. Each that is
-/// caught draws from sequence `trap.caught`, and makes the role a superuser where the session has the right to.
+/// Statements that give `database` to `role`, whose objects and settings there are traps for the
+/// sessions of others. Each that is caught draws from sequence `trap.caught`, and makes the role a
+/// superuser where the session has the right to.
 pub fn traps(role: &str, database: &str) -> String {
     let sql = include_str!("test_support/traps.sql");
     sql.replace("{role}", role).replace("{database}", database)
 }
 
-/// A TCP port of the loopback address that nobody has, and that no other test is given.
+/// A free TCP port of the loopback address, which no other test is given.
 ///
 /// It lies below the ports which the kernel hands out by itself, so that no connection takes it
 /// before a server does. A socket with the port in its name holds it until this process ends.
@@ -73,7 +75,7 @@ pub fn free_port() -> u16 {
     panic!("no port in {PORTS:?} is free");
 }
 
-/// Removes a directory and stops what runs in it when the test process ends or this is dropped.
+/// Removes a directory and stops the processes in it when the test process ends or this is dropped.
 pub struct Guardian {
     child: Child,
 }
@@ -109,7 +111,7 @@ impl Drop for Guardian {
 
 /// The programs of one major version, fetched or found.
 pub async fn binaries(major: u32) -> Binaries {
-    provision::provide(&Wanted {
+    provision::provide(&BinarySearchSpec {
         configured: None,
         cache: provision::default_cache(),
         major: Some(major),
@@ -133,8 +135,8 @@ pub fn client_programs() -> (u32, PathBuf) {
 }
 
 /// The unprivileged user for the servers of tests.
-pub fn owner() -> Owner {
-    Owner::resolve("egret").expect("the unprivileged user exists or can be made")
+pub fn owner() -> RunAsUser {
+    RunAsUser::resolve("egret").expect("the unprivileged user exists or can be made")
 }
 
 /// A running server of one version.
@@ -143,7 +145,7 @@ pub struct TestServer {
     pub socket_dir: PathBuf,
     /// The number that names the socket.
     pub port: u16,
-    /// Its programs.
+    /// Programs of the server.
     pub binaries: Binaries,
     data: PathBuf,
     _guardian: Guardian,
@@ -210,19 +212,19 @@ async fn run(directory: &Path, binaries: Binaries, guardian: Guardian) -> Arc<Te
     Arc::new(server)
 }
 
-/// What a server that is started on a backup makes of it.
+/// How a server that is started on a backup recovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// It goes on where the backup ends, as after a crash.
+    /// It continues where the backup ends, as after a crash.
     Crash,
-    /// The same on a timeline of its own, as after a restore to some point in time.
+    /// It continues on a timeline of its own, as after a restore to some point in time.
     Promotion,
 }
 
 /// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// As it is stopped: it writes down what it has.
+pub enum Termination {
+    /// A clean shutdown, with a checkpoint.
     Stop,
     /// All of its processes are killed.
     Kill,
@@ -230,21 +232,22 @@ pub enum Ending {
 
 impl TestServer {
     /// Ends this server and starts it again on its files. Sessions in it are lost.
-    pub async fn restart(&self, ending: Ending) {
+    pub async fn restart(&self, ending: Termination) {
         self.end(ending).await;
         self.start().await;
     }
 
-    /// Ends this server.
-    pub async fn end(&self, ending: Ending) {
-        let postmaster = Postmaster::adopt(&self.data).expect("its files can be read");
-        let postmaster = postmaster.expect("the server runs");
+    /// Ends this server as `ending` says.
+    pub async fn end(&self, ending: Termination) {
+        let postmaster = Postmaster::adopt(&self.data)
+            .expect("its files can be read")
+            .expect("the server runs");
         match ending {
-            Ending::Stop => {
+            Termination::Stop => {
                 let timeout = Duration::from_secs(60);
                 postmaster.stop(StopMode::Fast, timeout).await;
             }
-            Ending::Kill => {
+            Termination::Kill => {
                 end_orphans(&self.data).await;
                 postmaster.exited().await;
             }
@@ -285,8 +288,9 @@ impl TestServer {
 
     /// Stops every process of this server in its tracks until what is returned is dropped.
     pub fn freeze(&self) -> impl Send + use<> {
-        let postmaster = Postmaster::adopt(&self.data).expect("its files can be read");
-        let postmaster = postmaster.expect("the server runs");
+        let postmaster = Postmaster::adopt(&self.data)
+            .expect("its files can be read")
+            .expect("the server runs");
         let frozen = postmaster.freeze();
         frozen.expect("its processes can be stopped")
     }
@@ -301,8 +305,9 @@ impl TestServer {
             assert!(status.is_ok_and(|status| status.success()), "cp failed");
         };
         let connection = socket_connection(&self.socket_dir, self.port, 0, "postgres", "test");
-        let client = pool::connect(&connection).await;
-        let client = client.expect("the test server accepts connections");
+        let client = pool::connect(&connection)
+            .await
+            .expect("the test server accepts connections");
         let ask = |sql| client.query_one(sql, &[]);
         let began = ask("SELECT pg_catalog.pg_backup_start('copy', true)").await;
         began.expect("a backup can begin");
@@ -329,7 +334,7 @@ impl TestServer {
 
 /// A database of one test's own.
 pub struct TestDatabase {
-    /// Its name.
+    /// Name of the database.
     pub name: String,
     /// The server it is in.
     pub server: Arc<TestServer>,

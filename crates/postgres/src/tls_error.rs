@@ -13,17 +13,18 @@ pub(crate) fn describe(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(reason) => describe_certificate(reason),
         Error::AlertReceived(alert) => describe_alert(*alert),
-        Error::PeerIncompatible(_) => {
-            NOTHING_IN_COMMON.to_owned()
-        }
+        Error::PeerIncompatible(_) => NOTHING_IN_COMMON.to_owned(),
         Error::PeerMisbehaved(_) | Error::DecryptError => {
-            "the server, or a proxy in between, broke the TLS protocol, so that it is not known who answered"
+            "the server, or a proxy in between, violated the TLS protocol, so its identity \
+             cannot be verified"
                 .to_owned()
         }
         Error::InvalidMessage(_)
         | Error::InappropriateMessage { .. }
-        | Error::InappropriateHandshakeMessage { .. } => "the server's answer is not TLS".to_owned(),
-        Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
+        | Error::InappropriateHandshakeMessage { .. } => {
+            "the server's answer is not TLS".to_owned()
+        }
+        Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
         other => other.to_string(),
     }
 }
@@ -31,11 +32,11 @@ pub(crate) fn describe(error: &Error) -> String {
 fn describe_certificate(reason: &CertificateError) -> String {
     let reason = match reason {
         CertificateError::UnknownIssuer => {
-            "is of an issuer that is not trusted: name the issuer's certificate by sslrootcert"
+            "has an issuer that is not trusted: name the issuer's certificate by sslrootcert"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired",
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "is not valid yet: see whether this machine's clock is right"
+            "is not valid yet: check the clock of this machine"
         }
         CertificateError::NotValidForNameContext {
             expected,
@@ -58,14 +59,13 @@ fn describe_certificate(reason: &CertificateError) -> String {
             "is not for servers (extended key usage)"
         }
         authority if egret_tls::is_of_authority(authority) => {
-            "is an authority's (CA:TRUE) and not in sslrootcert: name this very certificate there, or give the server one of its own"
+            "is a CA certificate (CA:TRUE) and not in sslrootcert: name this certificate there, \
+             or give the server a certificate that is not a CA's"
         }
         CertificateError::Other(_) => {
-            "or one of its issuers' does not keep to the rules for certificates"
+            "or that of one of its issuers violates the rules for certificates"
         }
-        _ => {
-            "is signed by an algorithm that Egret does not accept, or has an extension that it does not know"
-        }
+        _ => "is signed with an algorithm that Egret does not accept, or has an unknown extension",
     };
     format!("the server's certificate {reason}")
 }
@@ -79,7 +79,7 @@ fn bare_name(name: &str) -> &str {
 fn describe_alert(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
-            "the server wants a client's certificate: name it by sslcert and sslkey".to_owned()
+            "the server requires a client certificate: name it by sslcert and sslkey".to_owned()
         }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
@@ -87,7 +87,7 @@ fn describe_alert(alert: AlertDescription) -> String {
         | AlertDescription::CertificateExpired
         | AlertDescription::CertificateUnknown
         | AlertDescription::UnknownCA => {
-            "the server does not accept the client's certificate (sslcert)".to_owned()
+            "the server does not accept the client certificate (sslcert)".to_owned()
         }
         AlertDescription::ProtocolVersion
         | AlertDescription::HandshakeFailure
@@ -100,14 +100,15 @@ fn describe_alert(alert: AlertDescription) -> String {
 pub(crate) fn describe_file(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "it holds nothing in PEM that is looked for".to_owned(),
+        pem::Error::NoItemsFound => "it contains no PEM block of the expected kind".to_owned(),
         _ => "it is not PEM".to_owned(),
     }
 }
 
 /// The error of TLS for which the driver failed, in plain words.
 pub(crate) fn of_driver(error: &tokio_postgres::Error) -> Option<String> {
-    // The library's own is inside of an error of the operating system, which does not name it as its source.
+    // The library's own is inside of an error of the operating system, which does not name it as
+    // its source.
     let cause = error.source()?.downcast_ref::<std::io::Error>()?;
     Some(format!("TLS: {}", describe(of_io(cause)?)))
 }
@@ -116,7 +117,8 @@ fn of_io(error: &std::io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref::<Error>()
 }
 
-/// Whether one side does not accept the other's certificate, which stays so until a certificate or a setting is changed.
+/// Whether one side does not accept the other's certificate, which stays so until a certificate or
+/// a setting is changed.
 pub(crate) fn is_refused_certificate(error: &std::io::Error) -> bool {
     of_io(error).is_some_and(|error| {
         matches!(

@@ -5,25 +5,25 @@
 
 use std::fmt::Write as _;
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 
-/// What the settings depend on.
+/// Facts about the machine that the settings depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Memory that this machine (or its control group) allows.
-    pub memory: Size,
-    /// Processor cores.
+    pub memory: ByteSize,
+    /// Number of processor cores.
     pub cores: u32,
     /// Room on the file system of the data directory.
-    pub disk: Size,
+    pub disk: ByteSize,
     /// Whether that file system copies on write (btrfs, reflinked XFS).
     pub copy_on_write: bool,
 }
 
-/// What the server can do, by version and build.
+/// Features of the server that depend on its version and build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Build {
-    /// Major version.
+    /// Major version, such as 18.
     pub major: u32,
     /// The fastest `wal_compression` method compiled in, `lz4` or `zstd`; else `off`.
     pub wal_compression: &'static str,
@@ -36,7 +36,7 @@ pub struct Setting {
     pub name: &'static str,
     /// The value as written to the file, unquoted.
     pub value: String,
-    /// Why this value.
+    /// Why it has this value, for the comment in the file.
     pub why: &'static str,
 }
 
@@ -51,12 +51,12 @@ pub fn fit(machine: &Machine, build: &Build, sessions_max: u32) -> Vec<Setting> 
 
 fn memory(machine: &Machine, sessions_max: u32) -> Vec<Setting> {
     let memory = machine.memory.bytes();
-    let shared = (memory / 8).clamp(Size::mib(64).bytes(), Size::gib(8).bytes());
+    let shared = (memory / 8).clamp(ByteSize::mib(64).bytes(), ByteSize::gib(8).bytes());
     // A query may use several work_mem at once; a quarter of the memory for all sessions together,
     // two uses each, keeps the sum below what the machine has.
     let work = (memory / 4 / u64::from(sessions_max.max(1)) / 2)
-        .clamp(Size::mib(1).bytes(), Size::mib(64).bytes());
-    let maintenance = (memory / 64).clamp(Size::mib(32).bytes(), Size::mib(512).bytes());
+        .clamp(ByteSize::mib(1).bytes(), ByteSize::mib(64).bytes());
+    let maintenance = (memory / 64).clamp(ByteSize::mib(32).bytes(), ByteSize::mib(512).bytes());
     vec![
         set("max_connections", sessions_max, "postgres.sessions_max"),
         set(
@@ -94,8 +94,8 @@ fn memory(machine: &Machine, sessions_max: u32) -> Vec<Setting> {
 
 fn write_ahead_log(machine: &Machine, build: &Build) -> Vec<Setting> {
     let disk = machine.disk.bytes();
-    let max_wal = (disk / 10).clamp(Size::mib(128).bytes(), Size::gib(8).bytes());
-    let min_wal = (max_wal / 8).clamp(Size::mib(80).bytes(), Size::gib(1).bytes());
+    let max_wal = (disk / 10).clamp(ByteSize::mib(128).bytes(), ByteSize::gib(8).bytes());
+    let min_wal = (max_wal / 8).clamp(ByteSize::mib(80).bytes(), ByteSize::gib(1).bytes());
     let mut settings = vec![
         set(
             "wal_level",
@@ -207,7 +207,7 @@ fn watching() -> Vec<Setting> {
         set(
             "log_line_prefix",
             "'%m [%p] %q%u@%d %a '",
-            "who and where, for every line",
+            "process, user and database of every line",
         ),
         set(
             "logging_collector",
@@ -267,9 +267,9 @@ pub fn this_machine(disk: &std::path::Path) -> Machine {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let room = rustix::fs::statvfs(disk).map_or(0, |answer| answer.f_blocks * answer.f_frsize);
     Machine {
-        memory: Size(memory_allowed()),
+        memory: ByteSize(memory_allowed()),
         cores: u32::try_from(cores).unwrap_or(u32::MAX),
-        disk: Size(room),
+        disk: ByteSize(room),
         copy_on_write: egret_linux::subvolume::is_btrfs(disk).unwrap_or(false),
     }
 }
@@ -279,7 +279,7 @@ fn memory_allowed() -> u64 {
     let total = std::fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| parse_meminfo(&text))
-        .unwrap_or(Size::gib(1).bytes());
+        .unwrap_or(ByteSize::gib(1).bytes());
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
         .ok()
         .and_then(|text| text.trim().parse::<u64>().ok());

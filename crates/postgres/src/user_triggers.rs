@@ -1,29 +1,27 @@
-//! Triggers and rules of users on what Egret has made, or that call it. PostgreSQL drops them silently with that: a
-//! removal compares what there was with what is left, and is refused where it would take one along.
+//! Triggers and rules of users on objects of Egret, or that call them. PostgreSQL drops them
+//! silently with these objects: a removal compares the lists before and after, and is refused if it
+//! would drop one.
 
 use tokio_postgres::types::Oid;
 use tokio_postgres::{Error, GenericClient};
 
-/// All triggers and rules of a database that are none of Egret's.
+/// All triggers and rules of a database that are not Egret's.
 #[derive(Debug)]
 pub struct UserTriggers(Vec<UserTrigger>);
 
 /// A trigger or a rule of a user.
 #[derive(Debug)]
 pub struct UserTrigger {
-    /// The catalogue that it is in, and its number there.
+    /// The catalogue that it is in, and its oid there.
     address: (Oid, Oid),
-    /// What it is, as the catalogue describes it.
+    /// Description of the object, as the catalogue has it.
     pub object: String,
     /// The statement that drops it.
     pub command: String,
 }
 
 impl UserTriggers {
-    /// Those that there are.
-    ///
-    /// # Errors
-    /// What the server says.
+    /// Lists the triggers and rules that exist now.
     pub async fn list(client: &impl GenericClient) -> Result<Self, Error> {
         let rows = client.query(include_str!("user_triggers.sql"), &[]).await?;
         let trigger = |row: &tokio_postgres::Row| UserTrigger {
@@ -34,10 +32,7 @@ impl UserTriggers {
         Ok(Self(rows.iter().map(trigger).collect()))
     }
 
-    /// Those of them that are gone by now.
-    ///
-    /// # Errors
-    /// What the server says.
+    /// Those of them that no longer exist.
     pub async fn lost(self, client: &impl GenericClient) -> Result<Vec<UserTrigger>, Error> {
         let left = Self::list(client).await?;
         let is_left = |one: &UserTrigger| left.0.iter().any(|other| other.address == one.address);

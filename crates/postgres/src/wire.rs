@@ -2,13 +2,13 @@
 //!
 //! It is Egret's own because the proxy hands raw sessions to its clients, which no driver allows:
 //! [`Session::into_raw`] gives back the socket together with everything that was read from it. The
-//! same sessions answer queries of the HTTP door while nobody has leased them.
+//! same sessions execute queries of the HTTP frontend while no client has leased them.
 //!
 //! The other half serves the proxy's clients: [`FirstPacket`] decodes what a client sends before it
-//! is anybody, and [`scram`] is the server's side of the password exchange. Both are pure.
+//! is authenticated, and [`scram`] is the server's side of the password exchange. Both are pure.
 //!
 //! Message formats: PostgreSQL documentation, chapter "Frontend/Backend Protocol". Nothing here
-//! waits with a time limit; whoever calls sets one.
+//! waits with a time limit; the caller sets one.
 
 mod connection;
 mod error;
@@ -22,16 +22,16 @@ pub use error::{ServerError, WireError};
 pub use packet::{FirstPacket, PacketError, SaslInitialResponse, StartupPacket};
 pub use session::{BackendKey, RawSession, Session, cancel};
 
-/// Who connects to which database, and with which settings.
+/// The role, the database and the settings of a new session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Startup {
-    /// The role.
+    /// Name of the role.
     pub user: String,
-    /// The database.
+    /// Name of the database.
     pub database: String,
-    /// Settings by name, such as `application_name`; they become the session's defaults, so
-    /// `RESET` and `DISCARD ALL` come back to them. Sessions that are to be [queried](Session::query)
-    /// need `client_encoding` to be `UTF8` unless the server's default is.
+    /// Settings by name, such as `application_name`; they become the session's defaults, so `RESET`
+    /// and `DISCARD ALL` come back to them. Sessions that are to be [queried](Session::query) need
+    /// `client_encoding` to be `UTF8` unless the server's default is.
     pub parameters: Vec<(String, String)>,
 }
 
@@ -44,7 +44,7 @@ pub struct Column {
     pub type_oid: u32,
 }
 
-/// What a statement returned.
+/// Result of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The columns; empty for statements that return no rows.

@@ -1,11 +1,11 @@
-//! What the embedded server adds to its files, handed to the disk a little at a time.
+//! Starts write-back of what the embedded server adds to its files, a little at a time.
 //!
-//! A page added to a table or an index is written to the kernel at once, as zeros, and nobody asks
-//! for it to reach the disk before the next checkpoint. The kernel keeps such pages for half a
-//! minute and then writes all of them: hundreds of megabytes in one go, and every commit waits
-//! behind them for its own few kilobytes. Here write-back is started soon after a file changes, as
-//! PostgreSQL itself does for what its checkpoints write (`checkpoint_flush_after`). Nothing
-//! becomes durable by it, and nothing depends on it.
+//! A page added to a table or an index is written to the kernel at once, as zeros, and does not
+//! have to reach the disk before the next checkpoint. The kernel keeps such pages for half a minute
+//! and then writes all of them: hundreds of megabytes in one go, and every commit waits behind them
+//! for its own few kilobytes. Here write-back is started soon after a file changes, as PostgreSQL
+//! itself does for what its checkpoints write (`checkpoint_flush_after`). Nothing becomes durable
+//! by it, and nothing depends on it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,9 +17,10 @@ use egret_linux::directory::{Directory, Kind, kind_of};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A round takes at most one part of so many of the time: looking at 100,000 files takes a while.
+/// A round takes at most one part in this many of the time: to look at 100,000 files takes a while.
 const SHARE: u32 = 50;
-/// And no longer than this apart: a round that waited for a busy disk is no reason to leave it to the kernel.
+/// Longest wait for that reason: a round that waited for a busy disk must not leave write-back to
+/// the kernel.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The kernel's time for files moves in steps of at most 10 ms (`CONFIG_HZ=100`).
 const STEP: Duration = Duration::from_millis(20);
@@ -38,12 +39,12 @@ impl WriteBack {
         Self { over, task }
     }
 
-    /// Ends them. None of the server's files is held open any more when this returns.
+    /// Ends the rounds. When this returns, none of the server's files is open.
     pub(crate) async fn stop(self) {
         self.over.send_replace(true);
-        // A round at work is on a thread of its own: it is waited for, not dropped.
+        // A round in progress runs on a thread of its own: it is waited for, not dropped.
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "write-back of the embedded server ended badly");
+            tracing::error!(%error, "write-back of the embedded server panicked");
         }
     }
 }
@@ -62,12 +63,13 @@ async fn rounds(base: PathBuf, interval: Duration, mut over: watch::Receiver<boo
         match &result {
             Ok(_) => failing.recover("write-back of the embedded server works again"),
             Err(error) => {
-                let message = "what the embedded server adds to its files is left to the kernel";
+                let message =
+                    "cannot write back new data of the embedded server; the kernel does it later";
                 failing.fail(error, message);
             }
         }
         let wait = interval.max((began.elapsed() * SHARE).min(WAIT_MAX));
-        // Over is over: how it came to be known does not matter.
+        // The loop reads `over`, so the result of the wait does not matter.
         let _ = tokio::time::timeout(wait, over.wait_for(|over| *over)).await;
     }
 }
@@ -82,7 +84,7 @@ fn round(base: &Path, since: SystemTime, over: &dyn Fn() -> bool) -> io::Result<
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     let mut started = 0;
-    let Some(databases) = unless_gone(Directory::open(base))? else {
+    let Some(databases) = ignore_not_found(Directory::open(base))? else {
         return Ok(started);
     };
     for database in databases.names()? {
@@ -90,7 +92,7 @@ fn round(base: &Path, since: SystemTime, over: &dyn Fn() -> bool) -> io::Result<
         if !is_number(&database) {
             continue;
         }
-        let Some(files) = unless_gone(databases.enter(&database))? else {
+        let Some(files) = ignore_not_found(databases.enter(&database))? else {
             continue;
         };
         for name in files.names()? {
@@ -98,7 +100,7 @@ fn round(base: &Path, since: SystemTime, over: &dyn Fn() -> bool) -> io::Result<
                 return Ok(started);
             }
             let name = name?;
-            if is_kept(&name) && unless_gone(start(&files, &name, since))? == Some(true) {
+            if is_kept(&name) && ignore_not_found(start(&files, &name, since))? == Some(true) {
                 started += 1;
             }
         }
@@ -126,8 +128,8 @@ fn is_number(name: &OsStr) -> bool {
     name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
 }
 
-/// Files of tables that stay begin with a number; temporary ones, with a letter, may never have to
-/// reach the disk.
+/// Files of permanent tables have names that begin with a digit; temporary ones, with a letter, may
+/// never have to reach the disk.
 fn is_kept(name: &OsStr) -> bool {
     name.as_encoded_bytes()
         .first()
@@ -135,7 +137,7 @@ fn is_kept(name: &OsStr) -> bool {
 }
 
 /// What is there; a link where a directory was is none of the server's.
-fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+fn ignore_not_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     use io::ErrorKind::{NotADirectory, NotFound};
     match result {
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),

@@ -1,5 +1,5 @@
-//! The server's codec: messages are read as Protocol Buffers are, but not before it is known that they
-//! do not grow in memory to many times what was sent.
+//! The server's codec for Protocol Buffers: bounds the number of fields of a message before it is
+//! decoded, so that it cannot take many times its size in memory.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -12,15 +12,15 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use crate::queue::v1;
 
-/// Fields of a message, those of what is in it apart: an empty item takes two bytes on the wire and
-/// hundreds in memory.
-pub const FIELDS_MAX: usize = 4_096;
+/// Most fields of a message, without those of nested messages: an empty item takes two bytes on the
+/// wire and hundreds in memory.
+pub(crate) const FIELDS_MAX: usize = 4_096;
 
-/// Fields of a task or a report in a message.
-pub const ITEM_FIELDS_MAX: usize = 512;
+/// Most fields of a task or a report in a message.
+pub(crate) const ITEM_FIELDS_MAX: usize = 512;
 
-/// See the module. `T` is sent, `U` is read.
-pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
+/// A codec that bounds the fields of the messages that it reads. `T` is sent, `U` is read.
+pub(crate) struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for BoundedCodec<T, U> {
     fn default() -> Self {
@@ -47,8 +47,8 @@ where
     }
 }
 
-/// Reads what is bounded.
-pub struct BoundedDecoder<U>(ProstDecoder<U>);
+/// Decodes messages whose fields are bounded.
+pub(crate) struct BoundedDecoder<U>(ProstDecoder<U>);
 
 impl<U: Message + Default + 'static> Decoder for BoundedDecoder<U> {
     type Item = U;
@@ -86,14 +86,14 @@ const TASKS: u64 = 2;
 const WORK_REPORTS: u64 = 3;
 const REPORTS: u64 = 1;
 
-/// What has too many fields.
+/// A message, or an item of one, with too many fields.
 #[derive(Debug, PartialEq, Eq)]
 struct TooMany {
     what: &'static str,
     max: usize,
 }
 
-/// Counts fields. What is malformed is not told here.
+/// Checks the number of fields. Malformed messages pass: decoding reports them.
 fn check(message: &[u8], items: Option<u64>) -> Result<(), TooMany> {
     for (count, (number, content)) in Fields(message).enumerate() {
         if count == FIELDS_MAX {
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(many.max, FIELDS_MAX);
         let wide = check(&request(1, ITEM_FIELDS_MAX + 1), items).unwrap_err();
         assert_eq!(wide.max, ITEM_FIELDS_MAX);
-        // Groups are fields too, and what ends too soon is told by who reads it.
+        // Groups count as fields, and truncated messages pass: decoding reports them.
         assert!(check(&[0x0b; 8_192], items).is_err());
         assert_eq!(check(&[0x12, 0x7f, 1], items), Ok(()));
         assert_eq!(check(&[0xff; 32], items), Ok(()));

@@ -7,14 +7,14 @@ use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType};
 
-/// The queue.
+/// The contract of the queue engine.
 pub mod queue {
-    /// Version 1.
+    /// Version 1 of the contract.
     #[allow(missing_docs, clippy::pedantic, clippy::doc_lazy_continuation)]
     pub mod v1 {
         tonic::include_proto!("egret.queue.v1");
 
-        /// The server's side.
+        /// The server side of the contract.
         pub mod server {
             include!(concat!(env!("OUT_DIR"), "/server/egret.queue.v1.rs"));
             pub use queue_server::{Queue, QueueServer};
@@ -22,14 +22,14 @@ pub mod queue {
     }
 }
 
-/// Series.
+/// The contract of the series engine.
 pub mod series {
-    /// Version 1.
+    /// Version 1 of the contract.
     #[allow(missing_docs, clippy::pedantic, clippy::doc_lazy_continuation)]
     pub mod v1 {
         tonic::include_proto!("egret.series.v1");
 
-        /// The server's side.
+        /// The server side of the contract.
         pub mod server {
             include!(concat!(env!("OUT_DIR"), "/server/egret.series.v1.rs"));
             pub use series_server::{Series, SeriesServer};
@@ -37,14 +37,14 @@ pub mod series {
     }
 }
 
-/// Views.
+/// The contract of the views engine.
 pub mod views {
-    /// Version 1.
+    /// Version 1 of the contract.
     #[allow(missing_docs, clippy::pedantic, clippy::doc_lazy_continuation)]
     pub mod v1 {
         tonic::include_proto!("egret.views.v1");
 
-        /// The server's side.
+        /// The server side of the contract.
         pub mod server {
             include!(concat!(env!("OUT_DIR"), "/server/egret.views.v1.rs"));
             pub use views_server::{Views, ViewsServer};
@@ -54,9 +54,9 @@ pub mod views {
 
 /// A message that its sender has encoded: its fields in the wire format of Protocol Buffers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Encoded(pub Bytes);
+pub struct EncodedMessage(pub Bytes);
 
-impl prost::Message for Encoded {
+impl prost::Message for EncodedMessage {
     fn encode_raw(&self, buffer: &mut impl BufMut) {
         buffer.put_slice(&self.0);
     }
@@ -72,7 +72,7 @@ impl prost::Message for Encoded {
         from: &mut impl Buf,
         context: DecodeContext,
     ) -> Result<(), DecodeError> {
-        // It is only ever sent.
+        // The server only sends these messages.
         prost::encoding::skip_field(wire_type, tag, from, context)
     }
 

@@ -1,5 +1,5 @@
-//! How long a snapshot holds up its partition: a million tasks with tags of their own, a million that wait
-//! for others, and a million places that are free again.
+//! How long a snapshot holds up its partition: a million tasks with tags of their own, a million
+//! that wait for others, and a million places that are free again.
 //!
 //! `cargo run --release --example snapshot_pause -p egret-queue`
 
@@ -37,7 +37,7 @@ fn busy() -> State {
     (0..TASKS).for_each(|number| enqueue(2 * TASKS + number, b"", b""));
     for number in 2 * TASKS + 1..=3 * TASKS {
         let deleted = state.delete(number);
-        assert!(deleted.is_ok(), "nobody holds it");
+        assert!(deleted.is_ok(), "no other thread holds it");
     }
     state
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use egret_base::{Coded, Kind, LimitExceeded, RhythmError};
+use egret_base::{CodedError, CronScheduleError, Kind, LimitExceeded};
 use egret_log::{LogError, Seq};
 use egret_postgres::{DatabasesError, PostgresError};
 
 use crate::core::command::Refusal;
-use egret_base::codec::Malformed;
+use egret_base::codec::DecodeError;
 
-/// An error of the queue engine. Cheap to clone: everybody who waited for one batch is told the same.
+/// An error of the queue engine. Cheap to clone: all callers that waited for one batch get the same
+/// error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum QueueError {
     /// No queue has this name.
@@ -17,7 +18,7 @@ pub enum QueueError {
         "queue `{name}` does not exist: create it with `egret queue create {name}`, or set queue.create_on_demand"
     )]
     QueueNotFound {
-        /// The name.
+        /// Name that was looked up.
         name: String,
     },
     /// The queue takes nothing in.
@@ -26,32 +27,34 @@ pub enum QueueError {
     /// The queue still has tasks or schedules.
     #[error("queue `{name}` has {what}: delete them first, or set `force` to delete them with it")]
     QueueInUse {
-        /// The name.
+        /// Name of the queue.
         name: String,
-        /// What it has.
+        /// What the queue still has.
         what: String,
     },
     /// No task has this id.
     #[error("task {id} does not exist: it may have been deleted, or its retention is over")]
     TaskNotFound {
-        /// The id.
+        /// Id that was looked up.
         id: String,
     },
     /// The task is not in a state for this.
     #[error("the task is {state}: {hint}")]
     WrongState {
-        /// Its state.
+        /// State of the task.
         state: &'static str,
-        /// What to do.
+        /// What the caller can do.
         hint: &'static str,
     },
     /// The lease is not the task's any longer.
-    #[error("the lease is over: it expired, or the task was cancelled; another worker may have it")]
+    #[error(
+        "the lease has ended: it expired, or the task was cancelled; another worker may hold the task now"
+    )]
     LeaseLost,
     /// No schedule has this name.
     #[error("schedule `{name}` does not exist: `egret queue cron list` shows those that do")]
     ScheduleNotFound {
-        /// The name.
+        /// Name that was looked up.
         name: String,
     },
     /// A value of the request cannot be used.
@@ -67,11 +70,11 @@ pub enum QueueError {
     TooLarge {
         /// Which part of the request.
         what: &'static str,
-        /// Its size.
+        /// Its size, in bytes.
         size_bytes: u64,
-        /// The limit's name.
+        /// Name of the limit's setting.
         limit: &'static str,
-        /// Its value.
+        /// The limit, in bytes.
         max_bytes: u64,
     },
     /// A named limit is reached.
@@ -79,7 +82,8 @@ pub enum QueueError {
     Limit(#[from] LimitExceeded),
     /// The disk has no room for new tasks; those there are can be worked on.
     #[error(
-        "the disk of the queue is full: nothing is enqueued until there is room for {needed_bytes} bytes; tasks that are there can be worked on, and whoever runs Egret finds the directory in its log"
+        "the disk of the queue is full: nothing is enqueued until {needed_bytes} bytes are free; \
+         existing tasks can still be worked on, and Egret's log names the directory"
     )]
     DiskFull {
         /// How much is kept back for work on tasks.
@@ -90,49 +94,62 @@ pub enum QueueError {
         "the disk of the queue is full: attachment `{name}` was not written; free space, or delete tasks that have attachments"
     )]
     NoRoom {
-        /// The attachment's name.
+        /// Name of the attachment.
         name: String,
     },
     /// The task was not completed with such an attachment, or none was taken in under the lease.
     #[error(
-        "attachment `{name}` of task {id} does not exist: only what was sent whole can be named"
+        "attachment `{name}` of task {id} does not exist: upload it completely before the result \
+         names it"
     )]
     AttachmentNotFound {
-        /// The task's id.
+        /// Id of the task.
         id: String,
-        /// The attachment's name.
+        /// Name of the attachment.
         name: String,
     },
     /// There is another one of this name.
     #[error(
-        "attachment `{name}` was sent under this lease before, with other bytes: use another name"
+        "attachment `{name}` was already sent under this lease with different content: use \
+         another name"
     )]
     AttachmentExists {
-        /// The attachment's name.
+        /// Name of the attachment.
         name: String,
     },
     /// The file of an attachment is not what was written.
-    #[error("attachment `{name}` of task {id} is damaged: its file is not what was sent")]
+    #[error("attachment `{name}` of task {id} is damaged: the file differs from what was uploaded")]
     AttachmentDamaged {
-        /// The task's id.
+        /// Id of the task.
         id: String,
-        /// The attachment's name.
+        /// Name of the attachment.
         name: String,
     },
-    /// The log failed.
+    /// An operation of the log failed.
     #[error(transparent)]
     Log(#[from] LogError),
     /// What is on disk cannot be read.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] DecodeError),
+    /// A snapshot of a partition is not what was written, or ends too early.
+    #[error(
+        "the snapshot {path} is damaged ({reason}): restore it from a backup, or see what `egret repair` would do"
+    )]
+    SnapshotDamaged {
+        /// Path of the snapshot's file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A record of a log does not follow from those before it.
     #[error(
-        "partition {partition} of the queue: record {seq} of its log is refused in a replay ({reason}), so what came before it is not what it was: restore it from a backup"
+        "partition {partition} of the queue: record {seq} of its log cannot be replayed \
+         ({reason}), so earlier records are missing or damaged: restore it from a backup"
     )]
     Diverged {
-        /// Which partition.
+        /// Number of the partition.
         partition: usize,
-        /// Which record.
+        /// Number of the record.
         seq: Seq,
         /// Why the state refuses it.
         reason: String,
@@ -140,9 +157,9 @@ pub enum QueueError {
     /// An operation on files failed.
     #[error("{doing} {path}: {reason}")]
     Io {
-        /// What was attempted.
+        /// Operation that was attempted.
         doing: &'static str,
-        /// Where.
+        /// Path of the file.
         path: String,
         /// The operating system's error.
         reason: String,
@@ -155,37 +172,57 @@ pub enum QueueError {
     },
     /// An outbox still has rows.
     #[error(
-        "the outbox of database `{database}` has {waiting} rows that wait and {rejected} that were rejected: wait until they are tasks, or set `force` to remove them with it"
+        "the outbox of database `{database}` has {waiting} waiting and {rejected} rejected rows: \
+         wait until they have become tasks, or set `force` to delete them with it"
     )]
     OutboxInUse {
-        /// The database.
+        /// Name of the database.
         database: String,
-        /// Rows that wait.
+        /// Number of waiting rows.
         waiting: u64,
         /// Rows that were refused for good.
         rejected: u64,
+    },
+    /// An outbox is not brought up to date, as transactions have its table open.
+    #[error(
+        "cannot upgrade the outbox, because other transactions use egret.outbox: {transactions}; \
+         end them, or try again later"
+    )]
+    OutboxBusy {
+        /// Some of them, with their processes and roles.
+        transactions: String,
+    },
+    /// An outbox is not brought up to date, as foreign keys of users refer to its primary key.
+    #[error(
+        "cannot upgrade the outbox, because foreign keys refer to the primary key of \
+         egret.outbox, which is replaced: drop them with `{commands}`"
+    )]
+    OutboxReferenced {
+        /// The statements that drop them.
+        commands: String,
     },
     /// PostgreSQL failed, of which only outboxes have need.
     #[error(transparent)]
     Postgres(#[from] Arc<PostgresError>),
     /// A partition could not be started with what is on disk, or cannot go on with it.
-    #[error("partition {partition} of the queue does not work: {reason}")]
+    #[error("partition {partition} of the queue has failed: {reason}")]
     PartitionUnusable {
-        /// Which one.
+        /// Number of the partition.
         partition: usize,
         /// What is wrong; files are named by their paths in the data directory.
         reason: String,
     },
     /// A partition has ended by an error of Egret.
     #[error(
-        "partition {partition} of the queue has ended by an error of Egret, which its log tells: restart it; nothing acknowledged is lost"
+        "partition {partition} of the queue has stopped because of an error in Egret (see its \
+         log): restart Egret; nothing acknowledged is lost"
     )]
     PartitionFailed {
-        /// Which one.
+        /// Number of the partition.
         partition: usize,
     },
     /// The engine is not running.
-    #[error("egret is stopping: try again when it has started")]
+    #[error("egret is starting or stopping: try again")]
     Stopping,
 }
 
@@ -209,7 +246,7 @@ const LASTING_LIMITS: [&str; 4] = [
     "queue.tenant_schedules_max",
 ];
 
-impl Coded for QueueError {
+impl CodedError for QueueError {
     fn code(&self) -> &'static str {
         match self {
             QueueError::QueueNotFound { .. } => "queue_not_found",
@@ -227,10 +264,14 @@ impl Coded for QueueError {
             QueueError::AttachmentExists { .. } => "attachment_exists",
             QueueError::AttachmentDamaged { .. } => "attachment_damaged",
             QueueError::Log(error) => error.code(),
-            QueueError::Malformed(_) | QueueError::Diverged { .. } => "queue_corrupt",
+            QueueError::Malformed(_)
+            | QueueError::SnapshotDamaged { .. }
+            | QueueError::Diverged { .. } => "queue_corrupt",
             QueueError::Io { .. } => "queue_files",
             QueueError::OutboxNotFound { .. } => "outbox_not_found",
             QueueError::OutboxInUse { .. } => "outbox_in_use",
+            QueueError::OutboxBusy { .. } => "outbox_busy",
+            QueueError::OutboxReferenced { .. } => "outbox_referenced",
             QueueError::Postgres(error) => error.code(),
             QueueError::PartitionFailed { .. } | QueueError::PartitionUnusable { .. } => {
                 "queue_partition_failed"
@@ -249,6 +290,7 @@ impl Coded for QueueError {
             QueueError::Draining
             | QueueError::QueueInUse { .. }
             | QueueError::OutboxInUse { .. }
+            | QueueError::OutboxReferenced { .. }
             | QueueError::WrongState { .. }
             | QueueError::AttachmentExists { .. }
             | QueueError::LeaseLost => Kind::Conflict,
@@ -257,12 +299,14 @@ impl Coded for QueueError {
             QueueError::Limit(limit) => limit.kind(),
             QueueError::DiskFull { .. }
             | QueueError::NoRoom { .. }
+            | QueueError::OutboxBusy { .. }
             | QueueError::PartitionFailed { .. }
             | QueueError::PartitionUnusable { .. }
             | QueueError::Stopping => Kind::Unavailable,
             QueueError::Log(error) => error.kind(),
             QueueError::Postgres(error) => error.kind(),
             QueueError::Malformed(_)
+            | QueueError::SnapshotDamaged { .. }
             | QueueError::Diverged { .. }
             | QueueError::Io { .. }
             | QueueError::AttachmentDamaged { .. } => Kind::Internal,
@@ -293,11 +337,10 @@ impl From<Refusal> for QueueError {
             Refusal::LeaseLost => QueueError::LeaseLost,
             Refusal::WrongState(state) => QueueError::WrongState {
                 state: state.as_str(),
-                hint: match state.has_ended() {
-                    true => {
-                        "it has ended; `egret queue requeue` puts dead and cancelled tasks back"
-                    }
-                    false => "wait until it has ended, or cancel it",
+                hint: if state.has_ended() {
+                    "it has ended; `egret queue requeue` puts dead and cancelled tasks back"
+                } else {
+                    "wait until it has ended, or cancel it"
                 },
             },
             Refusal::ScheduleUnknown => QueueError::ScheduleNotFound {
@@ -330,12 +373,12 @@ impl From<DatabasesError> for QueueError {
     }
 }
 
-impl From<RhythmError> for QueueError {
-    fn from(error: RhythmError) -> Self {
+impl From<CronScheduleError> for QueueError {
+    fn from(error: CronScheduleError) -> Self {
         QueueError::Invalid {
             what: match error {
-                RhythmError::Cron { .. } => "cron",
-                RhythmError::TimeZone { .. } => "time_zone",
+                CronScheduleError::Cron { .. } => "cron",
+                CronScheduleError::TimeZone { .. } => "time_zone",
             },
             reason: error.to_string(),
         }
@@ -345,9 +388,10 @@ impl From<RhythmError> for QueueError {
 fn no_outbox(database: Option<&str>) -> String {
     match database {
         Some(name) => format!(
-            "database `{name}` has no outbox: `egret queue outbox install --database {name}` makes it"
+            "database `{name}` has no outbox: `egret queue outbox install --database {name}` \
+             installs one"
         ),
-        None => "no database has an outbox: `egret queue outbox install` makes one".to_owned(),
+        None => "no database has an outbox: `egret queue outbox install` installs one".to_owned(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egret_base::sync::lock;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -13,20 +14,19 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::api::lock;
 use crate::core::entry::TaskState;
-use crate::core::state::{CALLBACKS, Counts, State};
-use crate::worker::shelf::Shelf;
+use crate::core::state::{CALLBACKS, State, StateCounts};
+use crate::worker::attachment_store::AttachmentStore;
 
 /// What a partition says of a queue.
 #[derive(Clone, Debug)]
-struct Told {
+struct QueueGauges {
     tenant: Box<str>,
     name: Box<str>,
     /// Tasks by state now.
-    counts: Counts,
+    counts: StateCounts,
     /// Tasks that ever came into each state.
-    entered: Counts,
+    entered: StateCounts,
     oldest_ready_ms: u64,
     /// Bytes of what records hold of its tasks.
     bytes: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Metrics {
     /// Submissions that wait for a partition, when it takes them.
     waiting: Gauge,
     /// By queue, then by partition.
-    told: Arc<Mutex<BTreeMap<u32, BTreeMap<usize, Told>>>>,
+    told: Arc<Mutex<BTreeMap<u32, BTreeMap<usize, QueueGauges>>>>,
     /// Callbacks and their receivers.
     pub callbacks: CallbackMetrics,
 }
@@ -78,19 +78,19 @@ struct OutcomeLabels {
 #[derive(Default)]
 pub(crate) struct CallbackMetrics {
     attempts: Family<OutcomeLabels, Counter>,
-    /// Requests in progress.
+    /// Number of requests in progress.
     pub in_progress: Gauge,
     /// Callbacks that wait for a slot.
     pub waiting: Gauge,
     /// Receivers that count as unreachable.
     pub unreachable: Gauge,
     /// Callbacks by partition and state.
-    states: Arc<Mutex<BTreeMap<usize, Counts>>>,
+    states: Arc<Mutex<BTreeMap<usize, StateCounts>>>,
 }
 
 impl CallbackMetrics {
-    /// Counts an attempt.
-    pub fn count(&self, outcome: CallbackOutcome) {
+    /// Counts one attempt with its outcome.
+    pub(crate) fn count(&self, outcome: CallbackOutcome) {
         let outcome = outcome.as_str();
         self.attempts
             .get_or_create(&OutcomeLabels { outcome })
@@ -124,7 +124,7 @@ impl CallbackMetrics {
 
 /// Callbacks by state, summed over the partitions when the metrics are read.
 #[derive(Debug)]
-struct CallbackStates(Arc<Mutex<BTreeMap<usize, Counts>>>);
+struct CallbackStates(Arc<Mutex<BTreeMap<usize, StateCounts>>>);
 
 #[derive(Clone, Debug, EncodeLabelSet)]
 struct CallbackLabels {
@@ -166,7 +166,7 @@ struct QueueLabels {
 }
 
 impl Metrics {
-    pub fn register(registry: &mut Registry, shelf: Arc<Shelf>) -> Self {
+    pub(crate) fn register(registry: &mut Registry, shelf: Arc<AttachmentStore>) -> Self {
         let metrics = Self {
             // From a hundredth of a millisecond to about five seconds.
             commits: Histogram::new(exponential_buckets(0.000_01, 2.0, 20)),
@@ -189,28 +189,29 @@ impl Metrics {
         );
         registry.register(
             "waiting_submissions",
-            "Batches of tasks, reports and questions that a partition last found waiting",
+            "Batches of tasks, reports and queries that a partition found waiting in its last \
+             round",
             metrics.waiting.clone(),
         );
-        registry.register_collector(Box::new(Tables(metrics.told.clone())));
+        registry.register_collector(Box::new(QueueCollector(metrics.told.clone())));
         registry.register_collector(Box::new(AttachmentBytes(shelf)));
         metrics.callbacks.register(registry);
         metrics
     }
 
     /// An append took so long and held so many records.
-    pub fn committed(&self, took: Duration, records: usize) {
+    pub(crate) fn committed(&self, took: Duration, records: usize) {
         self.commits.observe(took.as_secs_f64());
         self.records.observe(records as f64);
     }
 
-    /// So much waited.
-    pub fn waited(&self, submissions: usize) {
+    /// Sets the number of waiting submissions.
+    pub(crate) fn waited(&self, submissions: usize) {
         self.waiting.set(submissions as i64);
     }
 
     /// What a partition has.
-    pub fn tell(&self, partition: usize, state: &State) {
+    pub(crate) fn tell(&self, partition: usize, state: &State) {
         if let Some(queue) = state.queue_with(CALLBACKS) {
             lock(&self.callbacks.states).insert(partition, queue.counts());
         }
@@ -220,7 +221,7 @@ impl Metrics {
         }
         for (id, queue) in state.queues().filter(|(id, _)| *id != CALLBACKS) {
             let oldest = queue.oldest_ready_ms(state);
-            let one = Told {
+            let one = QueueGauges {
                 tenant: queue.tenant.clone(),
                 name: queue.name.clone(),
                 counts: queue.counts(),
@@ -236,7 +237,7 @@ impl Metrics {
 
 /// Bytes of attachments by tenant.
 #[derive(Debug)]
-struct AttachmentBytes(Arc<Shelf>);
+struct AttachmentBytes(Arc<AttachmentStore>);
 
 #[derive(Clone, Debug, EncodeLabelSet)]
 struct TenantLabels {
@@ -262,14 +263,14 @@ impl Collector for AttachmentBytes {
     }
 }
 
-/// The tables of all queues, summed over partitions when somebody asks.
+/// Gauges of all queues, summed over partitions when metrics are scraped.
 #[derive(Debug)]
-struct Tables(Arc<Mutex<BTreeMap<u32, BTreeMap<usize, Told>>>>);
+struct QueueCollector(Arc<Mutex<BTreeMap<u32, BTreeMap<usize, QueueGauges>>>>);
 
-impl Tables {
-    fn sums(&self) -> Vec<Told> {
+impl QueueCollector {
+    fn sums(&self) -> Vec<QueueGauges> {
         let told = lock(&self.0);
-        let sum = |parts: &BTreeMap<usize, Told>| {
+        let sum = |parts: &BTreeMap<usize, QueueGauges>| {
             parts.values().cloned().reduce(|mut sum, part| {
                 for state in 0..sum.counts.len() {
                     sum.counts[state] += part.counts[state];
@@ -284,7 +285,7 @@ impl Tables {
     }
 }
 
-impl Collector for Tables {
+impl Collector for QueueCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let sums = self.sums();
         let gauge = ConstGauge::new(0_i64);
@@ -303,7 +304,7 @@ impl Collector for Tables {
         let counter = ConstCounter::new(0_u64);
         let mut family = encoder.encode_descriptor(
             "task_changes",
-            "Tasks that came into a state, by queue",
+            "Tasks that entered a state, by queue",
             None,
             counter.metric_type(),
         )?;
@@ -315,7 +316,7 @@ impl Collector for Tables {
         }
         let mut family = encoder.encode_descriptor(
             "oldest_ready",
-            "For how long the task has been ready that has been so longest",
+            "How long the task that has been ready longest has been ready",
             Some(&Unit::Seconds),
             gauge.metric_type(),
         )?;
@@ -337,7 +338,7 @@ impl Collector for Tables {
     }
 }
 
-impl Told {
+impl QueueGauges {
     fn labels(&self) -> QueueLabels {
         QueueLabels {
             tenant: self.tenant.to_string(),

@@ -9,10 +9,11 @@ pub use crate::core::entry::TaskState;
 pub const SHARD_BITS: u32 = 12;
 
 /// Bits of a task's number in its partition.
-pub const NUMBER_BITS: u32 = 48;
+pub(crate) const NUMBER_BITS: u32 = 48;
 
-/// The id of a task: a UUIDv7 (RFC 9562) of its creation in milliseconds, in whose random bits stand
-/// 12 bits of *shard*, 14 bits that tell one log from another, and the task's 48-bit number in it.
+/// The id of a task: a UUIDv7 (RFC 9562) of its creation in milliseconds, in whose random bits
+/// stand 12 bits of *shard*, 14 bits that tell one log from another, and the task's 48-bit number
+/// in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(u128);
 
@@ -50,7 +51,7 @@ impl TaskId {
         self.0.to_be_bytes()
     }
 
-    /// From [`TaskId::to_bytes`].
+    /// The id with these bytes, from [`TaskId::to_bytes`].
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
@@ -153,7 +154,9 @@ impl FromStr for Lease {
             .then(|| u128::from_str_radix(text, 16).ok())
             .flatten();
         read.and_then(|whole| Self::from_bytes(&whole.to_be_bytes()))
-            .ok_or_else(|| "it is not a lease: send it back as it came with the task".to_owned())
+            .ok_or_else(|| {
+                "it is not a lease: send it exactly as it was received with the task".to_owned()
+            })
     }
 }
 
@@ -172,7 +175,7 @@ pub enum Backoff {
 /// What chance does to a delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Jitter {
-    /// Nothing.
+    /// Delays are not changed at random.
     None,
     /// Anything from zero to the delay.
     #[default]
@@ -234,11 +237,11 @@ pub struct QueueSettings {
     pub rate_per_second: f64,
     /// Tasks handed out at once after a pause; zero: a second's worth, at least one.
     pub rate_burst: u32,
-    /// Of completed tasks.
+    /// Which completed tasks are kept.
     pub completed: Retention,
-    /// Of dead tasks.
+    /// Which dead tasks are kept.
     pub dead: Retention,
-    /// Of cancelled tasks.
+    /// Which cancelled tasks are kept.
     pub cancelled: Retention,
     /// How long a unique key is remembered.
     pub unique_window_ms: u64,
@@ -323,7 +326,7 @@ pub enum AttemptEnd {
     LeaseExpired = 4,
     /// It took longer than its timeout.
     TimedOut = 5,
-    /// Somebody cancelled the task.
+    /// The task was cancelled by a caller.
     Cancelled = 6,
 }
 
@@ -355,4 +358,24 @@ impl AttemptEnd {
         .get(usize::from(number))
         .copied()
     }
+}
+
+/// What becomes of ticks that were missed: Egret was down, stood still, could not read the
+/// schedule, or had no room for more tasks (`queue.tasks_max`, or a full disk), and more than ten
+/// seconds have passed since. A tick that is less late makes its task, and so does one for which
+/// Egret was only too busy.
+///
+/// A tick whose tenant is at its own limit (`queue.tenant_tasks_max`) is not missed: it waits for
+/// room, also over a restart, and stands for those that come meanwhile; with
+/// [`MissedTickPolicy::All`] each of them, up to 1,000 until the schedule has caught up, makes a
+/// task then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissedTickPolicy {
+    /// They are left out.
+    #[default]
+    Skip,
+    /// One task stands for all of them: that of a tick that has just come, or one of its own.
+    One,
+    /// A task for each; of more than 1,000, which come at once, for the first 1,000.
+    All,
 }

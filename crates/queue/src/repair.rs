@@ -1,17 +1,17 @@
 //! Finding and mending damage while no Egret runs.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use egret_log::repair::{CountFile, Finding, Parts};
+use egret_log::repair::{CountFile, Examination, Finding, OlderState, Parts, Snapshots};
 use egret_log::{LogError, Seq};
 
+use crate::error::QueueError;
 use crate::store::snapshot;
 
-/// What is wrong with the partitions of a queue directory. Nothing is changed.
-///
-/// # Errors
-/// What keeps a partition from being examined: another process has it, or a file cannot be read.
-pub fn examine(directory: &Path) -> Result<Vec<Finding>, LogError> {
+/// What is wrong with the partitions of a queue directory, and which of them cannot be examined.
+/// Nothing is changed.
+pub fn examine(directory: &Path) -> Examination {
     partitions(directory).examine()
 }
 
@@ -19,7 +19,8 @@ pub fn examine(directory: &Path) -> Result<Vec<Finding>, LogError> {
 /// is kept beside it, with `stamp` in the name.
 ///
 /// # Errors
-/// As [`examine`].
+/// What keeps the partition from being repaired: another process has it, a file cannot be read, or
+/// there is no room.
 pub fn repair(directory: &Path, name: &str, stamp: &str) -> Result<Option<Finding>, LogError> {
     partitions(directory).repair(name, stamp)
 }
@@ -34,14 +35,63 @@ fn partitions(directory: &Path) -> Parts<'_> {
         holds: "changes to tasks",
         holds_before: "payloads and results of tasks",
         reads_all: false,
-        replay_from,
+        holds_all: "all its tasks and schedules",
+        snapshots,
     }
 }
 
-/// The first record that the snapshot does not have.
-fn replay_from(directory: &Path) -> Result<Seq, String> {
-    match snapshot::read(directory) {
-        Ok(known) => Ok(known.map_or(Seq::FIRST, |(from, ..)| from)),
-        Err(error) => Err(error.to_string()),
+/// What the snapshots in a partition's directory say. A crash, or a disk that fails, may leave an
+/// older one beside the newest.
+fn snapshots(directory: &Path) -> Result<Snapshots, LogError> {
+    let mut left_out = Vec::new();
+    // The number of the newest one, and what is wrong with it.
+    let mut newest: Option<(Seq, String)> = None;
+    let mut readable = None;
+    let found = if directory.is_dir() {
+        snapshot::list(directory).map_err(unavailable)?
+    } else {
+        Vec::new()
+    };
+    for (number, path) in found.into_iter().rev() {
+        match snapshot::read_file(&path) {
+            Ok((seq, ..)) => {
+                readable = Some(seq);
+                break;
+            }
+            Err(error @ QueueError::SnapshotDamaged { .. }) => {
+                let name = path.file_name().unwrap_or_default();
+                left_out.push(name.to_string_lossy().into_owned());
+                newest = newest.or_else(|| Some((number, error.to_string())));
+            }
+            Err(error) => return Err(unavailable(error)),
+        }
+    }
+    let replay_from = readable.unwrap_or(Seq::FIRST);
+    let Some((reached, problem)) = newest else {
+        return Ok(Snapshots {
+            replay_from: Ok(replay_from),
+            older: None,
+        });
+    };
+    Ok(Snapshots {
+        replay_from: Err(problem),
+        older: Some(OlderState {
+            replay_from,
+            left_out,
+            reached,
+        }),
+    })
+}
+
+/// What cannot be read now, or by this version, may be whole: nothing is begun anew in its place.
+fn unavailable(error: QueueError) -> LogError {
+    let (file, reason) = match error {
+        QueueError::Io { path, reason, .. } => (path, reason),
+        other => ("a snapshot of the queue".to_owned(), other.to_string()),
+    };
+    LogError::Io {
+        action: "read",
+        file,
+        source: Arc::new(std::io::Error::other(reason)),
     }
 }

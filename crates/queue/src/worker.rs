@@ -1,48 +1,73 @@
 //! The partitions' threads: started, ready, stopped; and what they find at their start.
 
-mod begin;
+mod admission_queue;
+pub(crate) mod attachment_store;
+mod attachment_upkeep;
 mod callbacks;
+pub(crate) mod chain;
+pub(crate) mod define_queue;
 pub(crate) mod deliver;
+pub(crate) mod destination;
 mod dispatch;
-mod known;
+pub(crate) mod engine_state;
+pub(crate) mod enqueues;
+pub(crate) mod in_flight;
+pub(crate) mod internal_enqueue;
 pub(crate) mod limits;
+mod mailer;
+mod monotonic_clock;
+pub(crate) mod name;
+pub(crate) mod new_task;
 pub(crate) mod outbox;
 pub(crate) mod partition;
-mod post;
+pub(crate) mod partition_handle;
 pub(crate) mod precedence;
-pub(crate) mod shelf;
-mod steady;
-pub(crate) mod ticks;
+pub(crate) mod queue_handle;
+pub(crate) mod queues;
+pub(crate) mod read_task;
+mod reconcile;
+mod recovery;
+pub(crate) mod reports;
+pub(crate) mod schedule_locations;
+pub(crate) mod schedule_runner;
+pub(crate) mod session;
+pub(crate) mod settings_change;
+pub(crate) mod sinks;
+pub(crate) mod submission;
+pub(crate) mod task_shares;
+pub(crate) mod task_view;
 pub(crate) mod turn;
 mod upkeep;
-mod waiting;
 pub(crate) mod watch;
+pub(crate) mod worker_handle;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use egret_base::TenantShare;
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
-use egret_base::parts::{self, KNOWN_PARTS, KnownParts, PartsError};
+use egret_base::parts::{self, KNOWN_PARTS, PartsError};
+use egret_base::sync::lock;
 use egret_log::{
-    Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogError, LogReader, Seq,
+    Directory, Durability, FileLog, Inbox, InboxLimits, KnownLog, KnownLogs, Log, LogConfig,
+    LogReader, Seq,
 };
 
-use crate::api::share::TaskShares;
-use crate::api::{Inner, QueueHandle, Queues, lock};
 use crate::config::QueueConfig;
 use crate::core::state::State;
 use crate::error::{QueueError, io};
 use crate::model::SHARD_BITS;
 use crate::store::snapshot;
+use crate::worker::engine_state::EngineState;
+use crate::worker::partition_handle::{PartitionHandle, part_name};
+use crate::worker::queue_handle::QueueHandle;
+use crate::worker::queues::Queues;
+use admission_queue::TenantBufferQuota;
 use dispatch::Dispatcher;
-use partition::{Partition, Parts, Shared};
-use post::Post;
+use mailer::PartitionMailer;
+use partition::{Partition, PartitionParts};
 use upkeep::Upkeep;
-use waiting::Shares;
 
 /// The largest batch of a log, in bytes.
 const BATCH_BYTES_MAX: u64 = 12 << 20;
@@ -76,7 +101,7 @@ impl Service for Queues {
         if self.inner.stopping.load(Ordering::Acquire) {
             return Readiness::NotReady("stopping".to_owned());
         }
-        self.readiness()
+        self.inner.readiness()
     }
 
     fn failed_parts(&self) -> Vec<FailedPart> {
@@ -121,66 +146,9 @@ impl Service for Queues {
                 threads.into_iter().all(|thread| thread.join().is_ok())
             });
             if !joined.await.unwrap_or(false) {
-                tracing::error!("a partition of the queue ended badly");
+                tracing::error!("a partition thread of the queue panicked");
             }
         })
-    }
-}
-
-/// What a partition is called where parts have failed or have a fault that lasts.
-pub(crate) fn part_name(number: usize) -> String {
-    format!("queue/{number:03}")
-}
-
-/// Tasks that a partition can know: the rows of its tables have 32-bit numbers.
-const TASKS_MAX: u64 = 1 << 31;
-
-/// Tasks that one of `partitions` may know, and those of one tenant.
-fn task_shares(config: &QueueConfig, partitions: usize, volume_bytes: u64) -> TaskShares {
-    let partitions = partitions as u64;
-    let part = |tasks: u64| (tasks / partitions).clamp(1, TASKS_MAX);
-    let one = match config.tenant_tasks_max {
-        0 => 0,
-        max => part(max),
-    };
-    let bytes = match config.tasks_bytes_max.bytes() {
-        0 => volume_bytes,
-        max => max,
-    };
-    let part_bytes = |bytes: u64| (bytes / partitions).max(1);
-    let one_bytes = match config.tenant_tasks_bytes_max.bytes() {
-        0 => 0,
-        max => part_bytes(max),
-    };
-    TaskShares {
-        tasks: TenantShare::new(
-            ("queue.tasks_max", part(config.tasks_max)),
-            ("queue.tenant_tasks_max", one),
-        ),
-        bytes: TenantShare::new(
-            ("queue.tasks_bytes_max", part_bytes(bytes)),
-            ("queue.tenant_tasks_bytes_max", one_bytes),
-        ),
-    }
-}
-
-/// The size of the file system that has a directory; without end where that cannot be found out.
-fn volume_bytes(directory: &Path) -> u64 {
-    let volume = rustix::fs::statvfs(directory);
-    volume.map_or(u64::MAX, |volume| {
-        volume.f_blocks.saturating_mul(volume.f_frsize)
-    })
-}
-
-fn durability(config: &QueueConfig) -> Result<Durability, QueueError> {
-    match config.durability.as_str() {
-        "fsync" => Ok(Durability::Fsync),
-        "interval" => Ok(Durability::Interval(config.sync_interval.duration())),
-        "none" => Ok(Durability::None),
-        other => Err(QueueError::Invalid {
-            what: "queue.durability",
-            reason: format!("`{other}` is not fsync, interval or none"),
-        }),
     }
 }
 
@@ -212,15 +180,18 @@ impl Queues {
     async fn begin(&self) -> Result<(), QueueError> {
         let inner = self.inner.clone();
         let opened = tokio::task::spawn_blocking(move || inner.open());
-        let Opened {
+        let OpenedPartitions {
             mut partitions,
             failed,
         } = opened.await.map_err(|_| QueueError::Stopping)??;
-        let queues = known::queues(partitions.iter().map(|one| (one.partition, &one.state)));
-        let stay = queues.iter().filter(|known| !known.goes);
-        let stay: BTreeSet<u32> = stay.map(|known| known.id).collect();
+        let queues = reconcile::queues(partitions.iter().map(|one| (one.partition, &one.state)));
+        let stay: BTreeSet<u32> = queues
+            .iter()
+            .filter(|known| !known.goes)
+            .map(|known| known.id)
+            .collect();
         let settled = tokio::task::spawn_blocking(move || {
-            let places = begin::settle_schedules(&mut partitions, &stay)?;
+            let places = recovery::settle_schedules(&mut partitions, &stay)?;
             Ok::<_, QueueError>((partitions, places))
         });
         let (mut partitions, places) = settled.await.map_err(|_| QueueError::Stopping)??;
@@ -231,7 +202,7 @@ impl Queues {
         for partition in &mut partitions {
             partition.note_limits();
         }
-        let mut shared: BTreeMap<usize, Arc<Shared>> = failed.into_iter().collect();
+        let mut shared: BTreeMap<usize, Arc<PartitionHandle>> = failed.into_iter().collect();
         for partition in partitions {
             let number = partition.partition;
             shared.insert(number, partition.shared.clone());
@@ -239,7 +210,7 @@ impl Queues {
                 .name(format!("queue-{number}"))
                 .spawn(move || {
                     if let Err(error) = partition.run() {
-                        tracing::error!(%error, partition = number, "a partition of the queue cannot go on");
+                        tracing::error!(%error, partition = number, "a partition of the queue has failed");
                     }
                 })
                 .map_err(io("starting a thread for", &self.inner.directory))?;
@@ -272,49 +243,42 @@ impl Queues {
     /// # Errors
     /// [`QueueError::Invalid`].
     pub fn check_settings(&self) -> Result<(), QueueError> {
-        check(&self.inner.config)?;
-        durability(&self.inner.config).map(drop)
+        check(&self.inner.config)
     }
 }
 
 /// The partitions that could be opened, and those that could not, by number.
-struct Opened {
+struct OpenedPartitions {
     partitions: Vec<Partition<FileLog>>,
-    failed: Vec<(usize, Arc<Shared>)>,
+    failed: Vec<(usize, Arc<PartitionHandle>)>,
 }
 
-impl Inner {
-    /// Opens every partition's log and replays it. One that cannot be opened stops none of the others.
-    fn open(&self) -> Result<Opened, QueueError> {
+impl EngineState {
+    /// Opens every partition's log and replays it. One that cannot be opened stops none of the
+    /// others.
+    fn open(&self) -> Result<OpenedPartitions, QueueError> {
         self.make_directories()?;
         let is_new = !self.directory.join("partitions").exists();
         let count = self.partition_count()?;
-        let known = KnownParts::read(&self.directory)
+        let known = KnownLogs::read(&self.directory, count, is_new)
             .map_err(io("reading", &self.directory.join(KNOWN_PARTS)))?;
-        let present = |number| self.directory.join(format!("{number:03}")).is_dir();
-        // An earlier version made all partitions at its first start.
-        let all_existed = !is_new && known.was_absent() && (0..count).any(present);
-        let durability = durability(&self.config)?;
-        let mut opened = Opened {
+        let durability = self
+            .config
+            .durability
+            .with_interval(self.config.sync_interval.duration());
+        let mut opened = OpenedPartitions {
             partitions: Vec::with_capacity(count),
             failed: Vec::new(),
         };
         for number in 0..count {
-            let name = format!("{number:03}");
-            let known_end = known.number(&name).or(all_existed.then_some(0)).map(Seq);
-            let had_mark = known.number(&parts::name_of_mark(&name)).is_some();
-            let log_config = LogConfig {
-                mark_must_exist: had_mark,
-                ..self.log_config(durability, known_end)
-            };
-            match self.open_partition(number, count, log_config, known_end) {
+            match self.open_partition(number, count, durability, known.log(number)) {
                 Ok(partition) => opened.partitions.push(partition),
                 Err(error) => {
                     let failure = self.unusable(number, &error);
-                    tracing::error!(error = %failure, "a partition of the queue does not start");
+                    tracing::error!(error = %failure, "cannot start a partition of the queue");
                     opened
                         .failed
-                        .push((number, Arc::new(Shared::failed(failure))));
+                        .push((number, Arc::new(PartitionHandle::failed(failure))));
                 }
             }
         }
@@ -324,18 +288,10 @@ impl Inner {
             let partition = partitions.find(|one| one.partition == number)?;
             partition.state.tenant_of(id).map(Into::into)
         })?;
-        let noted = known.change(|known| {
-            known.insert("partitions".to_owned(), count as u64);
-            for partition in &opened.partitions {
-                let name = format!("{:03}", partition.partition);
-                if partition.log.has_end_mark() {
-                    known.insert(parts::name_of_mark(&name), 1);
-                }
-                known.insert(name, partition.log.next().0);
-            }
-        });
-        if let Err(error) = noted {
-            tracing::warn!(%error, "it cannot be noted which partitions of the queue there are");
+        let partitions = opened.partitions.iter();
+        let logs = partitions.map(|partition| (partition.partition, &partition.log));
+        if let Err(error) = known.note("partitions", count, logs) {
+            tracing::warn!(%error, "cannot write the list of partitions of the queue");
         }
         Ok(opened)
     }
@@ -343,12 +299,6 @@ impl Inner {
     fn make_directories(&self) -> Result<(), QueueError> {
         check(&self.config)?;
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))
-    }
-
-    /// What each of so many partitions takes in.
-    pub(crate) fn task_shares(&self, partitions: usize) -> &TaskShares {
-        let shares = || task_shares(&self.config, partitions, volume_bytes(&self.directory));
-        self.task_shares.get_or_init(shares)
     }
 
     /// How many partitions there are: as many as when the data directory was made.
@@ -367,15 +317,13 @@ impl Inner {
         })
     }
 
-    fn log_config(&self, durability: Durability, known_end: Option<Seq>) -> LogConfig {
+    fn log_config(&self, durability: Durability) -> LogConfig {
         LogConfig {
             durability,
             segment_bytes: self.config.segment_size.bytes(),
             batch_bytes_max: BATCH_BYTES_MAX,
             spare_segments: self.config.spare_segments as usize,
             cache_bytes: self.config.cache_size.bytes() as usize,
-            must_exist: known_end.is_some(),
-            durable_below: known_end.unwrap_or_default(),
             ..LogConfig::default()
         }
     }
@@ -394,40 +342,37 @@ impl Inner {
         &self,
         number: usize,
         count: usize,
-        log_config: LogConfig,
-        known_end: Option<Seq>,
+        durability: Durability,
+        known: KnownLog,
     ) -> Result<Partition<FileLog>, QueueError> {
         let config = &self.config;
         let directory = self.directory.join(format!("{number:03}"));
         let log_directory = directory.join("log");
-        if let Some(end) = known_end.filter(|_| !log_directory.is_dir()) {
-            return Err(QueueError::Log(LogError::Absent {
-                place: log_directory.display().to_string(),
-                replay_from: end,
-            }));
-        }
+        known
+            .check_directory(&log_directory)
+            .map_err(QueueError::Log)?;
+        let log_config = known.require(self.log_config(durability));
         durable::make_directory(&directory).map_err(io("making", &directory))?;
         parts::claim_place(&directory, &format!("queue/{number:03}"))
             .map_err(io("reading", &directory))?;
-        let known = snapshot::read(&directory)?;
         let (from, mut state, snapshot_bytes) =
-            known.unwrap_or_else(|| (Seq::FIRST, State::default(), 0));
+            snapshot::read(&directory)?.unwrap_or_else(|| (Seq::FIRST, State::default(), 0));
         let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;
-        let (mut log, recovery) = begin::open_log(disk, log_config, from, self.entropy.clone())?;
+        let (mut log, recovery) = recovery::open_log(disk, log_config, from, self.entropy.clone())?;
         if let Some(torn) = &recovery.torn {
             tracing::warn!(
                 partition = number,
                 ?torn,
-                "the end of the log was not written whole and is cut"
+                "the log ends with an incomplete record, which is cut off"
             );
         }
-        begin::replay(&log, from, number, &mut state)?;
+        recovery::replay(&log, from, number, &mut state)?;
         let grace_ms = config.lease_grace.0;
-        begin::begin_epoch(&mut log, &mut state, &*self.clock, &*self.entropy, grace_ms)?;
+        recovery::begin_epoch(&mut log, &mut state, &*self.clock, &*self.entropy, grace_ms)?;
         let limits = self.inbox_limits(count);
         let reader = log.reader();
-        let shared = Arc::new(Shared {
-            shares: Shares::new(limits.bytes_max),
+        let shared = Arc::new(PartitionHandle {
+            shares: TenantBufferQuota::new(limits.bytes_max),
             inbox: Inbox::new(limits),
             ready: Arc::default(),
             read: Box::new(move |seq| reader.read(seq)),
@@ -435,7 +380,7 @@ impl Inner {
         });
         let after_bytes = config.snapshot_after.bytes();
         let ready = shared.ready.clone();
-        Ok(Partition::new(Parts {
+        Ok(Partition::new(PartitionParts {
             upkeep: Upkeep::new(
                 directory.clone(),
                 shared.clone(),
@@ -449,7 +394,7 @@ impl Inner {
             entropy: self.entropy.clone(),
             metrics: self.metrics.clone(),
             dispatcher: Dispatcher::new(number, self.limits.clone(), self.ranks.clone(), ready),
-            post: Post::new(self.partitions.clone(), number),
+            post: PartitionMailer::new(self.partitions.clone(), number),
             partition: number,
             task_shares: *self.task_shares(count),
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),

@@ -1,5 +1,6 @@
-//! What reading samples of a head costs, by the length of the span that is read, and how much memory a sample takes:
-//! gauges and counters, 15 s apart. `cargo run --release -p egret-series --example head_speed`.
+//! What reading samples of a head costs, by the length of the span that is read, and how much
+//! memory a sample takes: gauges and counters, 15 s apart. `cargo run --release -p egret-series
+//! --example head_speed`.
 
 use std::time::Instant;
 

@@ -1,5 +1,6 @@
-//! What taking samples in costs: remote write 1.0 from five senders, 2,000 samples a request, 10,000 series with ten
-//! labels, acknowledged after the flush. `cargo run --release -p egret-series --example ingest_speed [SECONDS]`.
+//! What taking samples in costs: remote write 1.0 from five senders, 2,000 samples a request,
+//! 10,000 series with ten labels, acknowledged after the flush. `cargo run --release -p
+//! egret-series --example ingest_speed [SECONDS]`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use egret_base::lifecycle::Service;
 use egret_base::{SystemClock, SystemEntropy};
-use egret_series::wire::{Sample, encode, snappy};
-use egret_series::{Options, Series, SeriesConfig};
+use egret_metrics_wire::{WireSample, encode, snappy};
+use egret_series::{EngineOptions, Series, SeriesConfig};
 use prometheus_client::registry::Registry;
 
 const SERIES: usize = 10_000;
@@ -44,7 +45,7 @@ fn body(sender: usize, round: usize, start_ms: i64) -> Vec<u8> {
     let mut body = Vec::new();
     for n in sender * BATCH..(sender + 1) * BATCH {
         let labels = labels(n);
-        let sample = Sample {
+        let sample = WireSample {
             time_ms: start_ms + round as i64 * 10,
             value: (n * 31 + round * (n % 17)) as f64,
         };
@@ -75,7 +76,7 @@ async fn main() {
         .nth(1)
         .map_or(5, |text| text.parse().expect("seconds"));
     let directory = tempfile::tempdir().expect("a directory");
-    let options = Options {
+    let options = EngineOptions {
         config: SeriesConfig::default(),
         directory: directory.path().to_owned(),
         clock: Arc::new(SystemClock),

@@ -1,17 +1,18 @@
-//! What can go wrong with the series engine.
+//! Errors of the series engine, and their codes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use egret_base::codec::Malformed;
-use egret_base::{Coded, Kind, LimitExceeded};
+use egret_base::codec::DecodeError;
+use egret_base::{CodedError, Kind, LimitExceeded};
 use egret_log::LogError;
+use egret_metrics_model::MatcherError;
+use egret_metrics_wire::WireError;
+use egret_promql::QueryError;
 
-use crate::core::promql::QueryError;
-use crate::store::block::BlockError;
-use crate::wire::WireError;
+use egret_blocks::block::BlockError;
 
-/// An error of the series engine. Cheap to clone: everybody who waited for one append is told the same.
+/// An error of the series engine. Cheap to clone: all requests of one append get the same.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SeriesError {
     /// A body cannot be read. Nothing of it was taken in.
@@ -20,7 +21,7 @@ pub enum SeriesError {
     /// A value of the request, or a setting, cannot be used.
     #[error("{what}: {reason}")]
     Invalid {
-        /// Which.
+        /// The setting or parameter.
         what: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -29,31 +30,33 @@ pub enum SeriesError {
     #[error(transparent)]
     Query(#[from] QueryError),
     /// More waits than may wait.
-    #[error("too much waits to be written: {0}; send it again after a moment")]
+    #[error("too many samples are queued: {0}; send the request again after a moment")]
     Overloaded(LimitExceeded),
     /// There may be no more series.
     #[error(
-        "limit series.series_max is {max}: delete series, wait until unused ones are let go, or raise the setting"
+        "limit series.series_max is {max}: delete series, wait until unused ones expire, or \
+         raise the setting"
     )]
     TooManySeries {
-        /// The limit.
+        /// Most series there may be.
         max: u64,
     },
     /// There may be no more clusters of replicas.
     #[error(
-        "limit series.ha_clusters_max is {max}: send with fewer values of series.ha_cluster_label, or raise the setting"
+        "limit series.ha_clusters_max is {max}: use fewer values of the label \
+         series.ha_cluster_label, or raise the setting"
     )]
     TooManyClusters {
-        /// The limit.
+        /// Most clusters there may be.
         max: u64,
     },
     /// The disk is full.
-    #[error("the disk has no room for new samples: free some in {place}")]
+    #[error("the disk has no space for new samples: free some in {place}")]
     DiskFull {
-        /// Where.
+        /// Where the disk is full.
         place: String,
     },
-    /// The log failed.
+    /// The log failed to append or read.
     #[error("the log of series failed: {0}")]
     Log(LogError),
     /// A block cannot be written or read.
@@ -62,37 +65,48 @@ pub enum SeriesError {
     /// A file cannot be written or read.
     #[error("{action} {path} failed: {source}")]
     Io {
-        /// What was tried.
+        /// What was tried, such as `reading`.
         action: &'static str,
-        /// With which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why it failed.
+        /// Error of the operating system.
         source: Arc<std::io::Error>,
     },
     /// What is on disk is not what was written.
     #[error("{place}: {malformed}: restore it from a backup")]
     Malformed {
-        /// Which file.
+        /// The malformed file or record.
         place: String,
-        /// What of it.
-        malformed: Malformed,
+        /// What of it is malformed.
+        malformed: DecodeError,
+    },
+    /// A file has a format that this version does not know.
+    #[error("{file} has format version {version}, this program reads {known}: use a newer one")]
+    UnknownVersion {
+        /// The file, with its directory.
+        file: String,
+        /// The version it has.
+        version: u64,
+        /// The version this program knows.
+        known: u64,
     },
     /// A shard could not be started with what is on disk.
-    #[error("shard {shard} of the series could not start, the others serve: {reason}")]
+    #[error("shard {shard} of the series cannot start, the others serve: {reason}")]
     ShardUnusable {
-        /// Which.
+        /// Number of the shard.
         shard: u16,
-        /// What is wrong.
+        /// Why it could not start.
         reason: String,
     },
     /// A shard ended after an error, and takes nothing until Egret is started again.
-    #[error("shard {shard} of the series has ended: see the log, then restart egret")]
+    #[error("shard {shard} of the series has stopped: see the log, then restart egret")]
     ShardFailed {
-        /// Which.
+        /// Number of the shard.
         shard: u16,
     },
-    /// The thread that writes and merges blocks ended after an error. Samples are still taken in and found.
-    #[error("the upkeep of the series has ended: see the log, then restart egret")]
+    /// The thread that writes and merges blocks ended after an error. Samples are still taken in
+    /// and found.
+    #[error("the maintenance of the series has stopped: see the log, then restart egret")]
     UpkeepFailed,
     /// Egret stops, or has not started yet.
     #[error("egret is starting or stopping: try again")]
@@ -126,7 +140,13 @@ impl From<LogError> for SeriesError {
     }
 }
 
-impl Coded for SeriesError {
+impl From<MatcherError> for SeriesError {
+    fn from(error: MatcherError) -> Self {
+        Self::Query(error.into())
+    }
+}
+
+impl CodedError for SeriesError {
     fn code(&self) -> &'static str {
         match self {
             Self::Wire(_) => "series_request_malformed",
@@ -140,6 +160,7 @@ impl Coded for SeriesError {
             Self::Block(error) => error.code(),
             Self::Io { .. } => "series_io",
             Self::Malformed { .. } => "series_malformed",
+            Self::UnknownVersion { .. } => "series_unknown_version",
             Self::ShardFailed { .. } | Self::ShardUnusable { .. } => "series_shard_failed",
             Self::UpkeepFailed => "series_upkeep_failed",
             Self::Stopping => "series_stopping",
@@ -159,7 +180,10 @@ impl Coded for SeriesError {
             | Self::ShardUnusable { .. }
             | Self::UpkeepFailed
             | Self::Stopping => Kind::Unavailable,
-            Self::Log(_) | Self::Io { .. } | Self::Malformed { .. } => Kind::Internal,
+            Self::Log(_)
+            | Self::Io { .. }
+            | Self::Malformed { .. }
+            | Self::UnknownVersion { .. } => Kind::Internal,
         }
     }
 
@@ -167,7 +191,7 @@ impl Coded for SeriesError {
         match self {
             Self::Query(error) => error.retryable(),
             Self::Block(error) => error.retryable(),
-            // Somebody has to do something first.
+            // Retrying helps only after an operator has changed something.
             Self::TooManySeries { .. } | Self::TooManyClusters { .. } => false,
             other => matches!(other.kind(), Kind::Unavailable | Kind::TimedOut),
         }

@@ -1,11 +1,11 @@
-//! Metrics of the series engine: `egret_series_<noun>_<unit>`. The time spent in each component is a histogram of its
-//! own, so that a slow one is seen from outside.
+//! Metrics of the series engine: `egret_series_<noun>_<unit>`. The time spent in each component is
+//! a histogram of its own, so that a slow one is seen from outside.
 
-mod cache;
 mod monitor;
 
 use std::time::Duration;
 
+use egret_blocks::metrics::CacheMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -13,13 +13,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-pub use cache::{CacheMetrics, Cached};
 pub use monitor::{NoticeMetrics, RuleMetrics, ScrapeMetrics};
 
 /// A part of the work of which the time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Component {
-    /// Decompressing a request.
+    /// Decompressing the body of a request.
     Decompress,
     /// Reading a request, and finding its series.
     Resolve,
@@ -31,7 +30,7 @@ pub enum Component {
     Log,
     /// Adding samples to the head.
     Append,
-    /// Adding new series.
+    /// Adding new series under their numbers.
     Insert,
     /// Finding the series of a query.
     Search,
@@ -43,7 +42,7 @@ pub enum Component {
     Lock,
     /// Writing the samples of a shard to blocks.
     Flush,
-    /// Merging blocks.
+    /// Merging blocks into larger ones.
     Merge,
 }
 
@@ -52,7 +51,7 @@ struct ComponentLabels {
     component: &'static str,
 }
 
-/// What the engine counts.
+/// Metrics of the engine.
 pub(crate) struct Metrics {
     components: [Histogram; Component::ALL.len()],
     /// Samples that were acknowledged.
@@ -75,11 +74,11 @@ pub(crate) struct Metrics {
     pub head_bytes: Gauge,
     /// What they take in the logs.
     pub log_bytes: Gauge,
-    /// Blocks.
+    /// Blocks that are in use.
     pub blocks: Gauge,
     /// What they take on disk.
     pub block_bytes: Gauge,
-    /// What the cache of blocks does.
+    /// Metrics of the cache of blocks.
     pub cache: CacheMetrics,
     /// Series that were added.
     pub added: Counter,
@@ -128,7 +127,7 @@ impl Component {
 }
 
 impl Metrics {
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         // From a microsecond to about half a minute.
         let times = || Histogram::new(exponential_buckets(0.000_001, 2.0, 25));
         let family = Family::<ComponentLabels, Histogram, _>::new_with_constructor(times);
@@ -149,7 +148,7 @@ impl Metrics {
             log_bytes: Gauge::default(),
             blocks: Gauge::default(),
             block_bytes: Gauge::default(),
-            cache: CacheMetrics::register(registry),
+            cache: CacheMetrics::register(registry.sub_registry_with_prefix("egret_series")),
             added: Counter::default(),
             queries: Counter::default(),
             requests: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
@@ -171,7 +170,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "metadata",
-            "Memory for what is said of metrics: kind, unit, help",
+            "Memory for metadata of metrics: type, unit, help",
             Unit::Bytes,
             metrics.metadata_bytes.clone(),
         );
@@ -191,13 +190,13 @@ impl Metrics {
         count("rejected_samples", "Samples refused", &self.rejected);
         count(
             "deduplicated_samples",
-            "Samples dropped because another replica of their cluster is listened to",
+            "Samples dropped because another replica of their cluster is elected",
             &self.duplicates,
         );
         count("elections", "Replicas elected", &self.elections);
         count(
             "block_failures",
-            "Reads of blocks that met damage",
+            "Reads of blocks that found damage",
             &self.damage,
         );
         count("added_series", "Series added", &self.added);
@@ -206,28 +205,28 @@ impl Metrics {
 
     fn register_gauges(&self, registry: &mut Registry) {
         let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
-        amount("active", "Series that are known", &self.series);
+        amount("active", "Series in memory", &self.series);
         amount(
             "head_bytes",
-            "Memory of samples that are not in blocks",
+            "Memory for samples that are not in blocks yet",
             &self.head_bytes,
         );
         amount(
             "log_bytes",
-            "What samples that are not in blocks take in the logs",
+            "Size in the logs of samples that are not in blocks yet",
             &self.log_bytes,
         );
         amount("blocks", "Blocks", &self.blocks);
-        amount("block_bytes", "What blocks take on disk", &self.block_bytes);
+        amount("block_bytes", "Size of blocks on disk", &self.block_bytes);
         amount(
             "quarantined_blocks",
-            "Files of blocks that were set aside because they are damaged",
+            "Block files that were set aside because they are damaged",
             &self.quarantined,
         );
     }
 
     /// A component took so long.
-    pub fn took(&self, component: Component, time: Duration) {
+    pub(crate) fn took(&self, component: Component, time: Duration) {
         self.components[component as usize].observe(time.as_secs_f64());
     }
 }

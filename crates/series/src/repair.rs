@@ -6,28 +6,29 @@ use std::path::Path;
 use std::sync::Arc;
 
 use egret_base::durable;
-use egret_log::repair::{CountFile, Finding, Parts};
+use egret_blocks::catalog::QUARANTINE;
+use egret_log::repair::{CountFile, Examination, Finding, Parts, Snapshots};
 use egret_log::{Directory, LogError, Seq};
 
-use crate::store::catalog::names::QUARANTINE;
-use crate::store::checkpoint::Checkpoint;
+use crate::error::SeriesError;
+use crate::store::checkpoint::{Checkpoint, is_damage};
 
-/// What is wrong with the shards and blocks of a series directory. Nothing is changed.
-///
-/// # Errors
-/// What keeps a part from being examined: another process has it, or a file cannot be read.
-pub fn examine(directory: &Path) -> Result<Vec<Finding>, LogError> {
-    let mut found = shards(directory).examine()?;
-    let blocks = set_aside(directory).map_err(|error| failed("read", directory, error))?;
-    found.extend(blocks.into_iter().map(|name| block_finding(&name)));
-    Ok(found)
+/// What is wrong with the shards and blocks of a series directory, and what of it cannot be
+/// examined. Nothing is changed.
+pub fn examine(directory: &Path) -> Examination {
+    let mut examination = shards(directory).examine();
+    let blocks = set_aside(directory).map_err(|error| failed("read", directory, error));
+    let found = blocks.map(|names| names.into_iter().map(|name| block_finding(&name)));
+    examination.add("series/blocks".to_owned(), found);
+    examination
 }
 
-/// Mends one shard, or puts a block that was set aside out of the way. What was there is kept, with `stamp` in the
-/// name.
+/// Mends one shard, or puts a block that was set aside out of the way. What was there is kept, with
+/// `stamp` in the name.
 ///
 /// # Errors
-/// As [`examine`].
+/// What keeps the part from being repaired: another process has it, a file cannot be read, or there
+/// is no room.
 pub fn repair(directory: &Path, name: &str, stamp: &str) -> Result<Option<Finding>, LogError> {
     if let Some(file) = name.strip_prefix("blocks/") {
         let blocks = set_aside(directory).map_err(|error| failed("read", directory, error))?;
@@ -61,23 +62,53 @@ fn shards(directory: &Path) -> Parts<'_> {
             directory,
             name: "shards",
         },
-        holds: "samples that are in no block yet",
-        holds_before: "samples that are in no block yet",
+        holds: "samples that are not in a block yet",
+        holds_before: "samples that are not in a block yet",
         reads_all: true,
-        replay_from,
+        holds_all: "its latest series and samples",
+        snapshots,
     }
 }
 
+/// What the checkpoint in a shard's directory says. An older one is not used: the log lets go of
+/// what is in blocks.
+fn snapshots(directory: &Path) -> Result<Snapshots, LogError> {
+    let checkpoint = if directory.is_dir() {
+        let disk = Directory::open(directory).map_err(|error| failed("open", directory, error))?;
+        Checkpoint::read(&disk)
+    } else {
+        Ok(None)
+    };
+    let replay_from = match checkpoint {
+        Ok(checkpoint) => Ok(checkpoint.as_ref().map_or(Seq::FIRST, replay_from)),
+        Err(error) if is_damage(&error) => Err(error.to_string()),
+        Err(error) => return Err(unavailable(error)),
+    };
+    Ok(Snapshots {
+        replay_from,
+        older: None,
+    })
+}
+
 /// The first record that neither the checkpoint nor a block has.
-fn replay_from(directory: &Path) -> Result<Seq, String> {
-    if !directory.is_dir() {
-        return Ok(Seq::FIRST);
+fn replay_from(checkpoint: &Checkpoint) -> Seq {
+    checkpoint.at.max(checkpoint.in_blocks.seq)
+}
+
+/// What cannot be read now, or by this version, may be whole: nothing is begun anew in its place.
+fn unavailable(error: SeriesError) -> LogError {
+    match error {
+        SeriesError::Io { path, source, .. } => LogError::Io {
+            action: "read",
+            file: path.display().to_string(),
+            source,
+        },
+        other => LogError::Io {
+            action: "read",
+            file: "a checkpoint of series".to_owned(),
+            source: Arc::new(io::Error::other(other.to_string())),
+        },
     }
-    let disk = Directory::open(directory).map_err(|error| error.to_string())?;
-    let checkpoint = Checkpoint::read(&disk).map_err(|error| error.to_string())?;
-    Ok(checkpoint.map_or(Seq::FIRST, |checkpoint| {
-        checkpoint.at.max(checkpoint.in_blocks.seq)
-    }))
 }
 
 /// The files of blocks that were set aside.
@@ -106,3 +137,6 @@ fn block_finding(name: &str) -> Finding {
         loss: "the samples of the block, which are not read now either".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,226 +1,46 @@
-//! Who calls and whether they may: what stands before every handler.
+//! Authentication and authorization of callers, before every handler.
 //!
-//! What an operation needs is read from its own documentation (the `security` of its OpenAPI
-//! entry), so what `/docs` says is what is enforced. A route without documentation takes an admin
-//! token; nothing is public unless it says so.
+//! The requirements of an operation are read from its own documentation (the `security` of its
+//! OpenAPI entry), so what `/docs` says is what is enforced. A route without documentation takes an
+//! admin token; nothing is public unless it says so.
 
+mod caller;
 mod requirements;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request};
+use axum::extract::{MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use egret_views::model::ViewName;
-use http::request::Parts;
 use http::{HeaderMap, header};
 use percent_encoding::percent_decode_str;
 
 use crate::metrics::ComponentTime;
-use crate::observe::RequestContext;
 use crate::oidc::{Oidc, has_jwt_form};
 use crate::problem::Problem;
-use crate::tokens::{ADMIN, LiveToken, Reach, Scope, TokenError, Tokens};
+use crate::request_context::RequestContext;
+use crate::tokens::{ADMIN, LiveToken, TokenError, Tokens};
 
-pub(crate) use requirements::{Operation, Requirements};
+pub use caller::Caller;
+pub(crate) use requirements::{
+    Operation, OperationAccess, PartPlace, Requirement, Requirements, Transfer,
+};
 
-/// Who is calling, as their token says.
-#[derive(Clone, Debug)]
-pub struct Caller(Arc<LiveToken>);
-
-impl Caller {
-    /// The token's public id.
-    pub fn token_id(&self) -> &str {
-        &self.0.id
-    }
-
-    /// The tenant whose things the caller sees.
-    pub fn tenant(&self) -> &str {
-        &self.0.tenant
-    }
-
-    /// What the caller may do.
-    pub fn scopes(&self) -> &[String] {
-        &self.0.scopes
-    }
-
-    /// What is true of the caller: values by names.
-    pub fn claims(&self) -> &BTreeMap<String, BTreeSet<String>> {
-        &self.0.claims
-    }
-
-    /// The caller's token.
-    pub(crate) fn token(&self) -> &Arc<LiveToken> {
-        &self.0
-    }
-
-    /// Whether the caller has a scope, `admin` included, in some part of its area at least.
-    pub fn may(&self, scope: &str) -> bool {
-        self.0.allows(scope)
-    }
-
-    /// Whether the caller has a scope for all of its area.
-    fn has_whole(&self, needed: &str) -> bool {
-        self.0.scopes.iter().any(|granted| {
-            let is_part = granted.contains('/');
-            !is_part && Scope::allows(granted, needed)
-        })
-    }
-
-    /// The parts of `area` in which the caller may do one of `actions`.
-    pub fn reach(&self, area: &str, actions: &[&str]) -> Reach {
-        self.0.reach(area, actions)
-    }
-
-    /// Insists that the caller may do one of `actions` in a part of an area.
-    ///
-    /// # Errors
-    /// [`TokenError::ScopeMissing`], a 403, whether there is such a part or not.
-    pub fn require_part(&self, area: &str, part: &str, actions: &[&str]) -> Result<(), TokenError> {
-        if self.reach(area, actions).covers(part) {
-            return Ok(());
-        }
-        let action = actions.first().copied().unwrap_or("*");
-        Err(TokenError::ScopeMissing {
-            scope: format!("{area}/{part}:{action}"),
-        })
-    }
-
-    /// Insists that the caller may do one of `actions` in all of an area.
-    ///
-    /// # Errors
-    /// [`TokenError::ScopeMissing`], a 403.
-    pub fn require_whole(&self, area: &str, actions: &[&str]) -> Result<(), TokenError> {
-        if self.reach(area, actions) == Reach::All {
-            return Ok(());
-        }
-        let action = actions.first().copied().unwrap_or("*");
-        Err(TokenError::ScopeMissing {
-            scope: format!("{area}:{action}"),
-        })
-    }
-
-    /// Insists that the caller belongs to the tenant of the operator.
-    ///
-    /// # Errors
-    /// [`TokenError::OperatorOnly`], a 403.
-    pub fn require_operator(&self) -> Result<(), TokenError> {
-        if self.0.is_operators() {
-            Ok(())
-        } else {
-            Err(TokenError::OperatorOnly)
-        }
-    }
-
-    /// Insists on a scope beyond those the operation's documentation names.
-    ///
-    /// # Errors
-    /// [`TokenError::ScopeMissing`], a 403.
-    pub fn require(&self, scope: &str) -> Result<(), TokenError> {
-        if self.may(scope) {
-            return Ok(());
-        }
-        Err(TokenError::ScopeMissing {
-            scope: scope.to_owned(),
-        })
-    }
-}
-
-/// The audit log's record of a request whose path does not say what it is about.
-pub(crate) struct AuditSubject(Arc<RequestContext>);
-
-impl AuditSubject {
-    pub(crate) fn note(&self, object: &str) {
-        self.0.note_object(object);
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for AuditSubject {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        let context = parts.extensions.get::<Arc<RequestContext>>();
-        let context = context.ok_or_else(|| Problem::from(TokenError::Missing))?;
-        Ok(Self(context.clone()))
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for Caller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        let context = parts.extensions.get::<Arc<RequestContext>>();
-        let caller = context.and_then(|context| context.caller());
-        caller
-            .cloned()
-            .ok_or_else(|| Problem::from(TokenError::Missing))
-    }
-}
-
-/// What an operation needs of its caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Requirement {
-    /// Nothing.
-    Public,
-    /// A token with one of these scopes.
-    Token {
-        /// The alternatives, all of one area.
-        any_of: Vec<String>,
-        /// Where the part of the area is named that the request is about.
-        part: PartPlace,
-        /// Whether the operation concerns the whole server, so that only tokens of the operator's
-        /// tenant pass.
-        is_host_wide: bool,
-    },
-}
-
-/// Where a request names the part of an area, with which the parts of the caller's scopes are
-/// compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PartPlace {
-    /// Nowhere: a scope of a part does not suffice.
-    Nowhere,
-    /// In this segment of the path, counted from 0 with the empty one before the first slash.
-    Segment(usize),
-    /// The handler finds the part and compares it.
-    Handler,
-}
-
-impl Requirement {
-    /// What an operation needs that says nothing of itself.
-    pub(crate) fn operator() -> Self {
-        Requirement::Token {
-            any_of: vec![ADMIN.to_owned()],
-            part: PartPlace::Nowhere,
-            is_host_wide: true,
-        }
-    }
-
-    /// One of these scopes, of any tenant, for a handler that compares parts itself.
-    pub(crate) fn any_of(scopes: &[&str]) -> Self {
-        Requirement::Token {
-            part: PartPlace::Handler,
-            any_of: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
-            is_host_wide: false,
-        }
-    }
-}
-
-/// What a request's token and its operation say.
-pub(crate) enum Decision {
+/// Result of comparing a request's token with its operation's requirement.
+pub(crate) enum Decision<'g> {
     /// The request passes to its handler.
     Pass,
     /// The answer to a request that must not pass.
     Refuse(Response),
-    /// The token is to be verified first, by [`Gate::verify`]; then [`Gate::decide`] is asked.
-    Verify(String),
+    /// The token is to be verified first, by [`Authorizer::verify`]; then [`Authorizer::decide`] is
+    /// asked.
+    Verify(String, &'g OperationAccess),
 }
 
-/// What decides.
-pub(crate) struct Gate {
+pub(crate) struct Authorizer {
     pub(crate) tokens: Arc<Tokens>,
     /// `None` where tokens of Egret's own are the only ones.
     pub(crate) oidc: Option<Arc<Oidc>>,
@@ -228,15 +48,15 @@ pub(crate) struct Gate {
     pub(crate) time: ComponentTime,
 }
 
-impl Gate {
-    /// Decides on a request. Notes in its context who calls. Without a route there is nothing to protect: the answer is
-    /// that there is none.
+impl Authorizer {
+    /// Decides on a request, and notes its caller in its context. A request without a route passes:
+    /// the router answers it with 404.
     pub(crate) fn examine(
         &self,
         path: Option<&MatchedPath>,
         request: &Request,
         context: &RequestContext,
-    ) -> Decision {
+    ) -> Decision<'_> {
         let Some(path) = path else {
             return Decision::Pass;
         };
@@ -252,27 +72,24 @@ impl Gate {
         context.note_operation(guarded.operation.clone());
         let known = self.time.measure(|| self.recognize(request.headers()));
         match known {
-            Ok(Identity::Known(token)) => self.decide(path, request, context, Ok(token)),
-            Ok(Identity::Unverified(text)) => Decision::Verify(text),
-            Err(error) => self.decide(path, request, context, Err(error)),
+            Ok(Identity::Known(token)) => self.decide(guarded, request, context, Ok(token)),
+            Ok(Identity::Unverified(text)) => Decision::Verify(text, guarded),
+            Err(error) => self.decide(guarded, request, context, Err(error)),
         }
     }
 
     /// Decides on a request whose token is known.
     pub(crate) fn decide(
         &self,
-        path: &MatchedPath,
+        guarded: &OperationAccess,
         request: &Request,
         context: &RequestContext,
         token: Result<Arc<LiveToken>, TokenError>,
-    ) -> Decision {
+    ) -> Decision<'static> {
         let allowed = token.and_then(|token| {
             let caller = Caller(token);
-            // A caller who is refused is named in the log as well.
-            let allowed = match self.requirements.of(path.as_str(), request.method()) {
-                Some(guarded) => meets(&caller, request.uri().path(), &guarded.requirement),
-                None => meets(&caller, request.uri().path(), &Requirement::operator()),
-            };
+            // The access log and the audit log name refused callers as well.
+            let allowed = meets(&caller, request.uri().path(), &guarded.requirement);
             context.note_caller(caller);
             allowed
         });
@@ -297,7 +114,7 @@ impl Gate {
         }
     }
 
-    /// Whose token a request carries. Every token of HTTP and gRPC passes here.
+    /// Looks up the token of a request. Every token of HTTP and gRPC passes here.
     fn recognize(&self, headers: &HeaderMap) -> Result<Identity, TokenError> {
         let text = presented(headers)?;
         let Some(oidc) = self.oidc.as_ref().filter(|_| has_jwt_form(&text)) else {
@@ -310,7 +127,7 @@ impl Gate {
     }
 }
 
-/// Whose token a request carries.
+/// The token that a request carries.
 enum Identity {
     /// A token that is known and has not ended.
     Known(Arc<LiveToken>),
@@ -356,8 +173,9 @@ fn meets(caller: &Caller, path: &str, requirement: &Requirement) -> Result<(), T
     }
 }
 
-/// The name of a part as scopes have it. Views in schema `public` go without the schema, and all of them without quotes
-/// that SQL does not need: the text `pub"lic".other` is no view whose name begins with `pub`.
+/// The name of a part as scopes have it. Views in schema `public` go without the schema, and all of
+/// them without quotes that SQL does not need: the text `pub"lic".other` is no view whose name
+/// begins with `pub`.
 pub(crate) fn part_name<'n>(area: &str, name: &'n str) -> Cow<'n, str> {
     if area != "views" {
         return name.into();
@@ -373,8 +191,9 @@ pub(crate) fn part_name<'n>(area: &str, name: &'n str) -> Cow<'n, str> {
     }
 }
 
-/// The token in the `Authorization` header: as a bearer (RFC 6750), as Influx's clients send it, or as the password of
-/// a user of any name (RFC 7617), which is all that some senders of metrics can do.
+/// The token in the `Authorization` header: as a bearer (RFC 6750), as Influx's clients send it, or
+/// as the password of a user of any name (RFC 7617), which is all that some senders of metrics can
+/// do.
 fn presented(headers: &HeaderMap) -> Result<Cow<'_, str>, TokenError> {
     let value = headers
         .get(header::AUTHORIZATION)
@@ -391,8 +210,9 @@ fn presented(headers: &HeaderMap) -> Result<Cow<'_, str>, TokenError> {
         let (_, password) = pair.split_once(':')?;
         Some(password.to_owned().into())
     };
-    match is("basic") {
-        true => password().ok_or(TokenError::Invalid),
-        false => Err(TokenError::Invalid),
+    if is("basic") {
+        password().ok_or(TokenError::Invalid)
+    } else {
+        Err(TokenError::Invalid)
     }
 }

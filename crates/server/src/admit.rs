@@ -1,10 +1,10 @@
-//! The limits of requests: a request that is too large, or one too many, is refused by the name of the limit,
-//! before any handler sees it.
+//! The limits of requests: a request that is too large, or one too many, is refused by the name of
+//! the limit, before any handler sees it.
 //!
-//! A request is admitted after its token is known. With a token it counts against the quotas of the token and its
-//! tenant; without one, for public pages, against bounds of its connection and address alone.
+//! A request is admitted after its token is known. With a token it counts against the quotas of the
+//! token and its tenant; without one, for public pages, against bounds of its connection and
+//! address alone.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,19 +13,20 @@ use axum::extract::{MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
 
+use crate::access::Transfer;
 use crate::config::ServerConfig;
 use crate::error::RequestError;
 use crate::grpc::speaks_grpc;
 use crate::intake::{BodyKind, IncomingBody};
 use crate::metrics::Metrics;
-use crate::observe::{Admitted, RequestContext};
 use crate::pace::PaceLimit;
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::quota::{Holder, Permit, Quotas, Resource};
+use crate::request_context::{AdmissionPermit, RequestContext};
 use crate::token_end::until_token_ends;
 
-/// Answered however busy the server is, but only some at a time: the page is long.
+/// Not counted among the requests in progress; a quota of its own bounds it, as the page is long.
 const METRICS: &str = "/metrics";
 
 /// Answered however busy the server is: monitoring must not take load for death.
@@ -38,16 +39,24 @@ const ALWAYS_ADMITTED: [&str; 6] = [
     "/grpc.health.v1.Health/Check",
 ];
 
-/// The largest body of a request without a token: of these routes only gRPC's health service reads one.
+/// The largest body of a request without a token: of these routes only gRPC's health service reads
+/// one.
 const PUBLIC_BODY_BYTES_MAX: usize = 4 << 10;
 
-/// Routes that are admitted in other ways than most.
-pub(crate) struct Routes {
-    /// Routes of requests that last as long as their clients want.
-    pub(crate) lasting: HashSet<String>,
-    /// Routes whose bodies have limits of their own: a gRPC stream is bounded message by message, an attachment
-    /// as it is written.
-    pub(crate) piecemeal: HashSet<String>,
+/// Why a request is not admitted.
+struct AdmissionRefusal {
+    error: RequestError,
+    /// The body of one that is too long, to be read away before the answer.
+    unread: Option<Box<IncomingBody>>,
+}
+
+impl From<RequestError> for AdmissionRefusal {
+    fn from(error: RequestError) -> Self {
+        Self {
+            error,
+            unread: None,
+        }
+    }
 }
 
 /// Admits requests within the limits.
@@ -60,16 +69,10 @@ pub(crate) struct Admission {
     pace_limit: PaceLimit,
     quotas: Arc<Quotas>,
     metrics: Arc<Metrics>,
-    routes: Routes,
 }
 
 impl Admission {
-    pub(crate) fn new(
-        config: &ServerConfig,
-        routes: Routes,
-        quotas: Arc<Quotas>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub(crate) fn new(config: &ServerConfig, quotas: Arc<Quotas>, metrics: Arc<Metrics>) -> Self {
         Self {
             header_bytes_max: config.header_bytes_max.bytes(),
             headers_max: u64::from(config.headers_max),
@@ -79,7 +82,6 @@ impl Admission {
             pace_limit: config.pace_limit(),
             quotas,
             metrics,
-            routes,
         }
     }
 
@@ -130,16 +132,10 @@ impl Admission {
         context: &RequestContext,
         pass: impl FnOnce(Request) -> F,
     ) -> Response {
-        let request = match self.enter(request, context).await {
+        let request = match self.enter(request, context) {
             Ok(request) => request,
-            Err(error) => {
-                if let RequestError::Busy { limit, .. }
-                | RequestError::QuotaExceeded { limit, .. } = error
-                {
-                    self.metrics.count_refusal(limit);
-                }
-                return Problem::from(error).into_response();
-            }
+            // Rare: boxed, so that the future of every other request stays small.
+            Err(refusal) => return Box::pin(self.refuse(refusal)).await,
         };
         let caller = context.caller().cloned();
         match until_token_ends(caller, self.timeout, pass(request)).await {
@@ -148,13 +144,25 @@ impl Admission {
         }
     }
 
-    async fn enter(
+    async fn refuse(&self, refusal: AdmissionRefusal) -> Response {
+        if let Some(body) = refusal.unread {
+            self.drain(*body).await;
+        }
+        if let RequestError::Busy { limit, .. } | RequestError::QuotaExceeded { limit, .. } =
+            refusal.error
+        {
+            self.metrics.count_refusal(limit);
+        }
+        Problem::from(refusal.error).into_response()
+    }
+
+    fn enter(
         &self,
         request: Request,
         context: &RequestContext,
-    ) -> Result<Request, RequestError> {
+    ) -> Result<Request, AdmissionRefusal> {
         let Some(caller) = context.caller() else {
-            return self.enter_public(request, context);
+            return Ok(self.enter_public(request, context)?);
         };
         let peer = request.extensions().get::<Arc<Peer>>();
         if let Some(peer) = peer {
@@ -166,7 +174,7 @@ impl Admission {
         }
         let resource = if path == METRICS {
             Resource::Scrape
-        } else if self.routes.lasting.contains(route_of(&request)) {
+        } else if context.transfer().is_lasting {
             Resource::Stream
         } else {
             Resource::Request
@@ -176,8 +184,8 @@ impl Admission {
             tenant: caller.tenant(),
         };
         let permit = Arc::new(self.quotas.enter(holder, resource)?);
-        context.hold(Admitted::Holder(permit.clone()));
-        self.bound_body(request, permit).await
+        context.hold(AdmissionPermit::Holder(permit.clone()));
+        self.bound_body(request, permit, context.transfer())
     }
 
     /// Admits a request that takes no token.
@@ -201,29 +209,32 @@ impl Admission {
         if let Some(peer) = request.extensions().get::<Arc<Peer>>() {
             let client = context.client().filter(|client| client.is_forwarded);
             let permit = peer.enter_public(client.map(|client| client.ip))?;
-            context.hold(Admitted::Public(permit));
+            context.hold(AdmissionPermit::Public(permit));
         }
         Ok(request)
     }
 
-    async fn bound_body(
+    fn bound_body(
         &self,
         request: Request,
         permit: Arc<Permit>,
-    ) -> Result<Request, RequestError> {
-        // By the route, not by what a request says of itself.
-        let is_piecemeal = self.routes.piecemeal.contains(route_of(&request));
-        let size = request.body().size_hint();
+        transfer: Transfer,
+    ) -> Result<Request, AdmissionRefusal> {
         if request.body().is_end_stream() {
             return Ok(request);
         }
+        // By the route, not by what a request says of itself.
+        let is_piecemeal = transfer.is_piecemeal;
+        let size = request.body().size_hint();
         if !is_piecemeal && size.lower() > self.body_bytes_max {
             let body = request.into_body();
             let kind = BodyKind::Piecemeal;
             let body = IncomingBody::new(body, kind, Some(permit), self.pace_limit);
-            Box::pin(self.drain(body)).await;
-            return Err(RequestError::BodyTooLarge {
-                max: self.body_bytes_max,
+            return Err(AdmissionRefusal {
+                error: RequestError::BodyTooLarge {
+                    max: self.body_bytes_max,
+                },
+                unread: Some(Box::new(body)),
             });
         }
         let kind = if !is_piecemeal {
@@ -254,13 +265,7 @@ impl Admission {
             usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX),
         );
         let reading = async { while let Some(Ok(_)) = body.frame().await {} };
-        // However it ends, the answer is the same.
+        // Ignore failures and the timeout: the response is the same.
         let _ = tokio::time::timeout(self.drain_timeout, reading).await;
     }
-}
-
-/// The pattern of the route, else the path.
-fn route_of(request: &Request) -> &str {
-    let matched = request.extensions().get::<MatchedPath>();
-    matched.map_or(request.uri().path(), MatchedPath::as_str)
 }

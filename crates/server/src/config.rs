@@ -3,8 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use egret_base::Limit;
-use egret_base::settings::{Size, Span};
+use egret_base::settings::{ByteSize, ConfigDuration};
 
 use crate::error::ServerError;
 use crate::forwarded::TrustedProxies;
@@ -13,94 +12,103 @@ use crate::pace::PaceLimit;
 egret_base::settings! {
     /// Settings of the HTTP and gRPC door.
     pub struct ServerConfig in "server" {
-        /// IP address the door listens on. Anything but loopback should come with TLS.
+        /// IP address that the server listens on. Any address but loopback should have TLS.
         address: String = "127.0.0.1".to_owned(),
-        /// TCP port of HTTP and gRPC; 0 takes a free one.
+        /// TCP port of HTTP and gRPC; 0 selects a free one.
         port: u16 = 7070,
-        /// PEM file with the certificate chain; with `tls_key` the door speaks TLS only.
+        /// PEM file with the certificate chain; with `tls_key`, only TLS connections are accepted.
         tls_certificate: Option<PathBuf> = None,
         /// PEM file with the certificate's private key.
         tls_key: Option<PathBuf> = None,
-        /// Whether clients of HTTP and gRPC show a certificate of an authority in `tls_client_ca`: `off` (none is asked
-        /// for), `optional` (one that is shown must be valid) or `required` (no connection without one). Requests take
-        /// a token all the same.
+        /// Whether clients of HTTP and gRPC must present a certificate of an authority in
+        /// `tls_client_ca`: `off` (none is requested), `optional` (a presented one must be valid)
+        /// or `required` (no connection without one). Requests need a token in any case.
         tls_client_auth: String = "off".to_owned(),
-        /// PEM file with certificates of the authorities of clients. Only root and Egret's user may be able to change it.
+        /// PEM file with certificates of the authorities of clients. Only root and Egret's user may
+        /// be able to change it.
         tls_client_ca: Option<PathBuf> = None,
-        /// Addresses and networks of reverse proxies, separated by commas, such as `10.0.0.0/8, ::1`. Of a request that
-        /// one of them passes on, the client's address is the right-most one in `forwarded_header` that is none of
-        /// theirs; it is the address in logs and in limits of requests. Headers of all others are not looked at.
+        /// Addresses and networks of reverse proxies, separated by commas, such as `10.0.0.0/8,
+        /// ::1`. For a request that one of them forwards, the client's address is the right-most
+        /// one in `forwarded_header` that does not belong to them; it is used in logs and in limits
+        /// of requests. The header of other peers is ignored.
         trusted_proxies: String = String::new(),
-        /// Header in which the proxies of `trusted_proxies` name the client: `x-forwarded-for` or `forwarded` (RFC 7239).
-        /// They must set this one themselves or append to it; clients can write whatever they want into the other.
+        /// Header in which the proxies of `trusted_proxies` name the client: `x-forwarded-for` or
+        /// `forwarded` (RFC 7239). The proxies must set this header themselves or append to it;
+        /// clients can write anything into the other one.
         forwarded_header: String = "x-forwarded-for".to_owned(),
-        /// Largest request body in bytes; beyond it the answer is 413.
-        body_bytes_max: Size = Size::mib(4); positive,
+        /// Largest request body in bytes; beyond it the response is 413.
+        body_bytes_max: ByteSize = ByteSize::mib(4); positive,
         /// Largest request head (path, names and values of all headers) in bytes; beyond it 431.
-        header_bytes_max: Size = Size(32 << 10); positive,
-        /// Most headers of one request; beyond it 431.
+        header_bytes_max: ByteSize = ByteSize(32 << 10); positive,
+        /// Largest number of headers of one request; beyond it 431.
         headers_max: u32 = 64; positive,
-        /// Most requests in progress at once over all connections; beyond it 503 with `Retry-After`.
+        /// Largest number of requests in progress at once over all connections; beyond it 503 with
+        /// `Retry-After`.
         concurrency_max: u32 = 2_048; positive,
-        /// Most of these by one tenant; beyond it 429 with `Retry-After`.
+        /// Largest number of these of one tenant; beyond it 429 with `Retry-After`.
         concurrency_per_tenant_max: u32 = 1_024; positive,
-        /// Most of these with one token; beyond it 429 with `Retry-After`.
+        /// Largest number of these with one token; beyond it 429 with `Retry-After`.
         concurrency_per_token_max: u32 = 512; positive,
-        /// Most streams that last as long as their clients want, such as those of workers, subscriptions and long
-        /// polls; beyond it 503 with `Retry-After`. They do not count among `concurrency_max`.
+        /// Largest number of streams, which last as long as their clients want, such as those of
+        /// workers, subscriptions and long polls; beyond it 503 with `Retry-After`. Streams do not
+        /// count among `concurrency_max`.
         streams_max: u32 = 32_768; positive,
-        /// Most of these by one tenant; beyond it 429 with `Retry-After`.
+        /// Largest number of these of one tenant; beyond it 429 with `Retry-After`.
         streams_per_tenant_max: u32 = 16_384; positive,
-        /// Most of these with one token; beyond it 429 with `Retry-After`.
+        /// Largest number of these with one token; beyond it 429 with `Retry-After`.
         streams_per_token_max: u32 = 12_288; positive,
-        /// Most memory for request bodies at once, as received and as decompressed; beyond it 503 with
-        /// `Retry-After`. Bodies and messages of up to 64 KiB are not counted.
-        body_memory_max: Size = Size::mib(1024); positive,
-        /// Most of this memory for one tenant; beyond it 503 with `Retry-After`.
-        body_memory_per_tenant_max: Size = Size::mib(512); positive,
-        /// Most of this memory for one token; beyond it 503 with `Retry-After`. It must hold the largest body that
-        /// is accepted: see `series.decoded_bytes_max`.
-        body_memory_per_token_max: Size = Size::mib(384); positive,
-        /// Most requests without a token in progress at once, such as those for `/docs`; beyond it 503. They do not
-        /// count among `concurrency_max`. One connection may have 16 of them.
+        /// Largest memory for request bodies at once, as received and as decompressed; beyond it
+        /// 503 with `Retry-After`. Bodies and messages of up to 64 KiB are not counted.
+        body_memory_max: ByteSize = ByteSize::mib(1024); positive,
+        /// Largest part of this memory for one tenant; beyond it 503 with `Retry-After`.
+        body_memory_per_tenant_max: ByteSize = ByteSize::mib(512); positive,
+        /// Largest part of this memory for one token; beyond it 503 with `Retry-After`. It must
+        /// hold the largest body that is accepted: see `series.decoded_bytes_max`.
+        body_memory_per_token_max: ByteSize = ByteSize::mib(384); positive,
+        /// Largest number of requests without a token in progress at once, such as those for
+        /// `/docs`; beyond it 503. They do not count among `concurrency_max`. One connection may
+        /// have 16 of them.
         public_requests_max: u32 = 1_024; positive,
-        /// Most of these from one address (of IPv6, from one /64). Where this bound or that of all is reached, the
-        /// connection with the most of them is closed in favour of one with fewer; where there is none, 503.
+        /// Largest number of these from one address (of IPv6, from one /64). When this limit or the
+        /// total one is reached, the connection with the most of them is closed in favour of one
+        /// with fewer; if there is none, the response is 503.
         public_requests_per_address_max: u32 = 64; positive,
-        /// Most open connections; beyond it a connection is answered 503 and closed. Egret raises its limit on
-        /// open files as far as the hard limit allows, and says so at its start when that is not enough.
+        /// Largest number of open connections; beyond it a connection gets 503 and is closed. Egret
+        /// raises its limit on open files as far as the hard limit allows, and warns at its start
+        /// if that is not enough.
         connections_max: u32 = 12_000; positive,
-        /// Most open connections from one address (of IPv6, from one /64) on which no request has shown a token
-        /// yet; beyond it the oldest of them is closed. Where `connections_max` is reached, the oldest of all such
-        /// connections is closed.
+        /// Largest number of open connections from one address (of IPv6, from one /64) on which no
+        /// request has sent a token yet; beyond it the oldest of them is closed. When
+        /// `connections_max` is reached, the oldest of all such connections is closed.
         connections_per_address_max: u32 = 2_048; positive,
-        /// Most requests at once on one HTTP/2 connection; beyond it the client waits.
+        /// Largest number of requests at once on one HTTP/2 connection; beyond it the client waits.
         http2_streams_max: u32 = 256; positive,
-        /// Longest time a handler may take to begin its response; beyond it 504.
-        request_timeout: Span = Span::secs(300); positive,
-        /// Longest time a client may take for the TLS handshake or to send a request's head; so an
-        /// idle HTTP/1.1 connection is closed after it.
-        header_timeout: Span = Span::secs(30); positive,
-        /// Longest time a client may keep the server waiting, in all, for the bytes of a request's body or for room
-        /// to write a response. Every second's worth of bytes (`transfer_rate_min`) gives a second back. Beyond it
-        /// the request is answered 408, or the response is broken off.
-        transfer_timeout: Span = Span::secs(30); positive,
+        /// Longest time until a handler begins its response; beyond it 504.
+        request_timeout: ConfigDuration = ConfigDuration::secs(300); positive,
+        /// Longest time for a client's TLS handshake or request head; an idle HTTP/1.1 connection
+        /// is therefore closed after it.
+        header_timeout: ConfigDuration = ConfigDuration::secs(30); positive,
+        /// Longest total time that a client may keep the server waiting for the bytes of a
+        /// request's body or for space to write a response. Each second's worth of bytes
+        /// (`transfer_rate_min`) adds a second again. Beyond it the request gets 408, or the
+        /// response is aborted.
+        transfer_timeout: ConfigDuration = ConfigDuration::secs(30); positive,
         /// Bytes per second that a client must at least send or read while the server waits for it.
-        transfer_rate_min: Size = Size(1 << 10); positive,
-        /// Longest time requests in flight get to finish when the server stops.
-        shutdown_timeout: Span = Span::secs(10),
-        /// Whether each request leaves a line in the log (never with its query, headers or body), but for
+        transfer_rate_min: ByteSize = ByteSize(1 << 10); positive,
+        /// Longest time for requests in flight to finish when the server stops.
+        shutdown_timeout: ConfigDuration = ConfigDuration::secs(10),
+        /// Whether each request is logged (never with its query, headers or body), except
         /// `/healthz` and `/readyz`.
         access_log: bool = true,
-        /// Whether changes and refused attempts are kept in `audit/` below the data directory, for `egret audit`.
+        /// Whether changes and refused attempts are kept in `audit/` below the data directory, for
+        /// `egret audit`.
         audit_log: bool = true,
         /// Size at which a file of the audit log is rotated, in bytes.
-        audit_file_bytes_max: Size = Size::mib(16); positive,
-        /// Most files of the audit log; the oldest is deleted.
+        audit_file_bytes_max: ByteSize = ByteSize::mib(16); positive,
+        /// Largest number of files of the audit log; then the oldest is deleted.
         audit_files_max: u32 = 16; positive,
-        /// Longest CPU profile that may be asked of `/debug/profile`; keep it below
-        /// `request_timeout`.
-        profile_duration_max: Span = Span::secs(60),
+        /// Longest CPU profile that `/debug/profile` accepts; keep it below `request_timeout`.
+        profile_duration_max: ConfigDuration = ConfigDuration::secs(60),
     }
 }
 
@@ -141,11 +149,6 @@ impl ServerConfig {
             timeout: self.transfer_timeout.duration(),
             bytes_per_second: self.transfer_rate_min.bytes(),
         }
-    }
-
-    /// The limit on a request's body.
-    pub fn body_limit(&self) -> Limit {
-        Limit::new("server.body_bytes_max", self.body_bytes_max.bytes())
     }
 }
 

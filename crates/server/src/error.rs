@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use egret_base::{Coded, Kind};
+use egret_base::{CodedError, Kind};
 
 /// Why the server cannot be built or started.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum ServerError {
     /// A setting cannot be used.
     #[error("{setting}: {message}")]
     Setting {
-        /// Section and name.
+        /// The setting, as `section.name`.
         setting: &'static str,
         /// What is wrong and what to do.
         message: String,
@@ -37,7 +37,7 @@ pub enum ServerError {
     Tls {
         /// The setting that names the file.
         setting: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         message: String,
@@ -47,7 +47,7 @@ pub enum ServerError {
     SettingFile {
         /// The setting that names the file.
         setting: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         message: String,
@@ -61,14 +61,14 @@ pub enum ServerError {
     /// A documented route asks for a scope that no engine has announced to the token store.
     #[error("{operation} needs the scope `{scope}`, which the token store does not know")]
     UnknownScope {
-        /// Method and path.
+        /// Method and path of the route.
         operation: String,
-        /// The scope.
+        /// The scope that is not known.
         scope: String,
     },
 }
 
-impl Coded for ServerError {
+impl CodedError for ServerError {
     fn code(&self) -> &'static str {
         match self {
             ServerError::Setting { .. } => "setting_invalid",
@@ -96,9 +96,9 @@ impl Coded for ServerError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The part that answers could not start.
-    #[error("{part} has failed: {reason}; whoever runs Egret sees what to do in `egret status`")]
+    #[error("{part} has failed: {reason}; the operator finds the remedy with `egret status`")]
     PartFailed {
-        /// The service.
+        /// Name of the service that failed.
         part: &'static str,
         /// Why it could not start.
         reason: String,
@@ -108,13 +108,13 @@ pub enum RequestError {
         "the request's head has {asked} {unit}, but {limit} is {max}: send less or raise the setting"
     )]
     HeadTooLarge {
-        /// The limit's name.
+        /// Name of the limit, mostly a setting.
         limit: &'static str,
         /// The largest value allowed.
         max: u64,
         /// What the request has.
         asked: u64,
-        /// What is counted.
+        /// Unit of `max` and `asked`.
         unit: &'static str,
     },
     /// The request's body is too large.
@@ -126,9 +126,9 @@ pub enum RequestError {
         max: u64,
     },
     /// Too many requests are at work.
-    #[error("{limit} is {max} and as many are at work: try again in a moment")]
+    #[error("{limit} is {max} and as many requests are in progress: try again in a moment")]
     Busy {
-        /// The limit's name.
+        /// Name of the limit, mostly a setting.
         limit: &'static str,
         /// The largest number allowed.
         max: u64,
@@ -136,30 +136,30 @@ pub enum RequestError {
     /// One tenant or one token has as much in progress as it may.
     #[error("{limit} is {max} and as many are in progress: try again in a moment")]
     QuotaExceeded {
-        /// The limit's name.
+        /// Name of the limit, mostly a setting.
         limit: &'static str,
         /// The largest number allowed.
         max: u64,
     },
     /// The bodies of requests in progress take as much memory as they may.
     #[error(
-        "{limit} is {max} bytes, and bodies in progress leave too little of it: try again in a moment"
+        "{limit} is {max} bytes, and request bodies in progress use too much of it: try again in a moment"
     )]
     BodyMemory {
-        /// The limit's name.
+        /// Name of the limit, mostly a setting.
         limit: &'static str,
         /// The largest size allowed, in bytes.
         max: u64,
     },
     /// The client sends its body too slowly.
     #[error(
-        "the body came slower than server.transfer_rate_min for longer than server.transfer_timeout"
+        "the body arrived slower than server.transfer_rate_min for longer than server.transfer_timeout"
     )]
     BodyTooSlow,
     /// The handler took too long.
     #[error("the request took longer than server.request_timeout, which is {timeout_ms} ms")]
     TimedOut {
-        /// The time allowed.
+        /// The time allowed, in milliseconds.
         timeout_ms: u64,
     },
     /// No route has this path.
@@ -175,7 +175,7 @@ pub enum RequestError {
     MethodNotAllowed {
         /// The method asked for.
         method: String,
-        /// The route.
+        /// Path of the request.
         path: String,
         /// The methods it has.
         allowed: String,
@@ -185,7 +185,7 @@ pub enum RequestError {
         "the content type is {found}, but this route reads application/json: set the Content-Type header"
     )]
     ContentType {
-        /// What was sent.
+        /// The content type that was sent.
         found: String,
     },
     /// The body is not what this route reads.
@@ -195,21 +195,23 @@ pub enum RequestError {
     MediaType {
         /// What was sent, in the words of its headers.
         found: String,
-        /// What is read.
+        /// The media types that the route reads.
         expected: &'static str,
     },
     /// Only the default tenant has series.
     #[error(
-        "the token is of tenant `{tenant}`, which has no series: use one of the default tenant"
+        "the token belongs to tenant `{tenant}`, which has no series: use a token of the default tenant"
     )]
     TenantWithoutSeries {
-        /// The token's tenant.
+        /// Tenant of the request's token.
         tenant: String,
     },
     /// Only the default tenant has views.
-    #[error("the token is of tenant `{tenant}`, which has no views: use one of the default tenant")]
+    #[error(
+        "the token belongs to tenant `{tenant}`, which has no views: use a token of the default tenant"
+    )]
     TenantWithoutViews {
-        /// The token's tenant.
+        /// Tenant of the request's token.
         tenant: String,
     },
     /// The body is no JSON.
@@ -229,15 +231,15 @@ pub enum RequestError {
     /// The body broke off.
     #[error("the body could not be read: {message}")]
     BodyBroken {
-        /// What failed.
+        /// Cause of the failure, as text.
         message: String,
     },
     /// A parameter of the path or query cannot be read.
     #[error("{place}: {message}")]
     Parameter {
-        /// `query` or `path`.
+        /// Part of the request: `query`, `path` or `header`.
         place: &'static str,
-        /// What is wrong.
+        /// Description of the error.
         message: String,
     },
 }
@@ -249,7 +251,7 @@ fn suggestion(nearest: &Option<String>) -> String {
         .unwrap_or_default()
 }
 
-impl Coded for RequestError {
+impl CodedError for RequestError {
     fn code(&self) -> &'static str {
         match self {
             RequestError::PartFailed { .. } => "part_failed",

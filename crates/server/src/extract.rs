@@ -1,4 +1,4 @@
-//! What handlers take from a request; whatever cannot be read becomes a [`Problem`] that says where.
+//! Extractors of handlers; what cannot be parsed becomes a [`Problem`] that names the place.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request}
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use egret_base::Limit;
-use egret_series::wire::WireError;
+use egret_metrics_wire::WireError;
 use http::request::Parts;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError};
@@ -19,8 +19,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::RequestError;
-use crate::observe::RequestContext;
 use crate::problem::Problem;
+use crate::request_context::RequestContext;
 
 /// How long a body that is refused is read away at most.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -68,12 +68,11 @@ impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
 pub(crate) struct JsonText(Bytes);
 
 impl JsonText {
-    /// Its value.
     pub(crate) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, RequestError> {
         read_json(&self.0)
     }
 
-    /// Its text, which nobody has looked at yet.
+    /// The bytes of the body, not parsed yet.
     pub(crate) fn into_bytes(self) -> Bytes {
         self.0
     }
@@ -150,7 +149,7 @@ fn parameter(place: &'static str, text: String) -> Problem {
     Problem::from(RequestError::Parameter { place, message })
 }
 
-/// What std says of a text that is no whole number, in words for those who sent it.
+/// Translates std's parse error of an integer into a message for the client.
 fn number_refusal(reason: &str) -> Option<&'static str> {
     match reason {
         "invalid digit found in string" | "cannot parse integer from empty string" => {
@@ -183,13 +182,14 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
 
 /// Refuses a body that is compressed, for routes that read none.
 fn check_not_encoded(headers: &HeaderMap) -> Result<(), RequestError> {
-    let encoding = headers.get(header::CONTENT_ENCODING);
-    let encoding = encoding.map(|value| value.to_str().unwrap_or("unreadable"));
+    let encoding = headers
+        .get(header::CONTENT_ENCODING)
+        .map(|value| value.to_str().unwrap_or("unreadable"));
     match encoding.filter(|encoding| !encoding.trim().eq_ignore_ascii_case("identity")) {
         None => Ok(()),
         Some(encoding) => Err(RequestError::MediaType {
             found: format!("encoded as `{encoding}`"),
-            expected: "bodies that are not encoded",
+            expected: "bodies without an encoding",
         }),
     }
 }
@@ -220,7 +220,8 @@ pub(crate) fn body_failure(error: &axum::Error) -> RequestError {
     }
 }
 
-/// Reads a body that has a limit of its own, counting its memory. One that comes in one piece is not copied.
+/// Reads a body that has a limit of its own, counting its memory. One that comes in one piece is
+/// not copied.
 pub(crate) async fn read_bounded(request: Request, limit: Limit) -> Result<Bytes, Problem> {
     let memory = BodyMemory::of(&request);
     let mut body = request.into_body();
@@ -255,9 +256,10 @@ pub(crate) async fn read_bounded(request: Request, limit: Limit) -> Result<Bytes
         }
         whole.extend_from_slice(&data);
     }
-    Ok(match whole.is_empty() {
-        true => first,
-        false => whole.into(),
+    Ok(if whole.is_empty() {
+        first
+    } else {
+        whole.into()
     })
 }
 
@@ -266,7 +268,8 @@ pub(crate) async fn read_bounded(request: Request, limit: Limit) -> Result<Bytes
 pub(crate) struct BodyMemory(Option<Arc<RequestContext>>);
 
 impl BodyMemory {
-    /// That of a request. One that was not admitted, as in a unit test, is not counted.
+    /// The memory quota of a request. A request that was not admitted, as in a unit test, is not
+    /// counted.
     pub(crate) fn of(request: &Request) -> Self {
         Self(request.extensions().get().cloned())
     }
@@ -280,8 +283,8 @@ impl BodyMemory {
     }
 }
 
-/// Reads away the rest of a body that is refused, up to the size a legal one may have: a connection closed
-/// on unread bytes is reset, and the answer lost with it.
+/// Reads away the rest of a body that is refused, up to the size a legal one may have: a connection
+/// closed on unread bytes is reset, and the answer lost with it.
 pub(crate) async fn drain(mut body: Body, bytes_max: u64) {
     let reading = async {
         let mut read = 0;
@@ -292,7 +295,7 @@ pub(crate) async fn drain(mut body: Body, bytes_max: u64) {
             }
         }
     };
-    // However it ends, the answer is the same.
+    // Ignore failures and the timeout: the response is the same.
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, reading).await;
 }
 

@@ -1,9 +1,9 @@
 //! The addresses of clients behind reverse proxies that the settings name.
 //!
 //! A proxy appends the address of its own client to a header. So the header is read from the right:
-//! what stands there was written by the proxy that is connected, and what stands left of an address
-//! that is no proxy's was written by anybody. A header that cannot be read says nothing: the address
-//! is then that of the connection.
+//! the last entry was written by the connected proxy, and everything to the left of an address that
+//! is not a trusted proxy's may be forged by the client. If the header cannot be parsed, the
+//! address of the connection counts.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,7 +35,7 @@ pub(crate) struct TrustedProxies {
 enum ForwardedHeader {
     /// Addresses, separated by commas.
     XForwardedFor,
-    /// RFC 7239.
+    /// The header `Forwarded` of RFC 7239.
     Forwarded,
 }
 
@@ -55,8 +55,7 @@ impl TrustedProxies {
         };
         let entries = networks.split(',').map(str::trim);
         let networks = entries.filter(|entry| !entry.is_empty()).map(|entry| {
-            let network = entry.parse::<IpNet>().ok();
-            let network = network.or_else(|| entry.parse::<IpAddr>().ok().map(IpNet::from));
+            let network = entry.parse::<IpNet>().ok().or_else(|| entry.parse::<IpAddr>().ok().map(IpNet::from));
             network.ok_or_else(|| {
                 let message = format!(
                     "`{entry}` is neither an address nor a network: write for example 10.0.0.7 or 10.0.0.0/8"
@@ -99,7 +98,8 @@ impl TrustedProxies {
         };
         let mut left_most = None;
         let lines: Vec<_> = headers.get_all(name).iter().collect();
-        // No address holds a comma, so that quotes which a client has opened to the left mean nothing here.
+        // No address holds a comma, so that quotes which a client has opened to the left mean
+        // nothing here.
         let entries = lines
             .iter()
             .rev()
@@ -120,8 +120,10 @@ impl TrustedProxies {
 
 /// An address, with a port perhaps; one of IPv6 with a port in brackets.
 fn node(text: &str) -> Option<IpAddr> {
-    let address = text.parse::<IpAddr>().ok();
-    let address = address.or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()));
+    let address = text
+        .parse::<IpAddr>()
+        .ok()
+        .or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()));
     address.or_else(|| {
         let inside = text.strip_prefix('[')?.strip_suffix(']')?;
         inside.parse().ok().map(IpAddr::V6)

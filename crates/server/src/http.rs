@@ -10,6 +10,7 @@ pub(crate) mod outboxes;
 pub(crate) mod queues;
 pub(crate) mod series;
 mod sql_text;
+pub(crate) mod state;
 mod system;
 mod tokens;
 pub(crate) mod views;
@@ -23,14 +24,14 @@ use egret_base::settings::nearest;
 use tower::Service;
 use utoipa_axum::router::OpenApiRouter;
 
+use self::state::RouterState;
 use crate::error::RequestError;
 use crate::problem::Problem;
-use crate::server::Doors;
 
 pub(crate) use docs::{DOCS_ASSETS, docs_routes};
 
 /// The routes that do not belong to an engine.
-pub(crate) fn own_routes(doors: Arc<Doors>) -> OpenApiRouter {
+pub(crate) fn own_routes(doors: Arc<RouterState>) -> OpenApiRouter {
     OpenApiRouter::default()
         .merge(system::routes())
         .merge(audit::routes())

@@ -1,7 +1,8 @@
 //! Request bodies on their way in: whether the client sends, and how much of them is in memory.
 //!
-//! A client that keeps the server waiting is ended by its [`Pace`](crate::pace::Pace). The server waits for it only
-//! while the handler asks for more; and between the messages of a gRPC stream it does not wait.
+//! A client that keeps the server waiting is ended by its [`Pace`](crate::pace::Pace). The server
+//! waits for it only while the handler asks for more; and between the messages of a gRPC stream it
+//! does not wait.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::quota::Permit;
 /// Bodies and messages up to this size are not counted: how many there are is bounded already.
 pub(crate) const UNCOUNTED_BYTES: u64 = 64 << 10;
 
-/// Memory of a body that is collected, in multiples of its size: its pieces and the whole exist together.
+/// Memory of a body that is collected, in multiples of its size: its pieces and the whole exist
+/// together.
 const COLLECTED_COPIES: u64 = 2;
 
 /// Bytes of the head of a gRPC message: a flag and the length.
@@ -34,7 +36,6 @@ pub(crate) enum BodyKind {
     Whole,
     /// By a handler that counts what it keeps.
     Piecemeal,
-    /// Message by message.
     Grpc,
 }
 
@@ -44,10 +45,10 @@ pub(crate) struct IncomingBody {
     /// None where the request has no token, and so no quota.
     permit: Option<Arc<Permit>>,
     deadline: Deadline,
-    reading: Reading,
+    reading: BodyAccounting,
 }
 
-enum Reading {
+enum BodyAccounting {
     Whole { received: u64, reserved: u64 },
     Piecemeal,
     Grpc(Messages),
@@ -61,12 +62,12 @@ impl IncomingBody {
         limit: PaceLimit,
     ) -> Self {
         let reading = match kind {
-            BodyKind::Whole => Reading::Whole {
+            BodyKind::Whole => BodyAccounting::Whole {
                 received: 0,
                 reserved: 0,
             },
-            BodyKind::Piecemeal => Reading::Piecemeal,
-            BodyKind::Grpc => Reading::Grpc(Messages::default()),
+            BodyKind::Piecemeal => BodyAccounting::Piecemeal,
+            BodyKind::Grpc => BodyAccounting::Grpc(Messages::default()),
         };
         Self {
             body,
@@ -82,9 +83,9 @@ impl IncomingBody {
             return Ok(());
         };
         match &mut self.reading {
-            Reading::Piecemeal => Ok(()),
-            Reading::Grpc(messages) => messages.receive(data, permit),
-            Reading::Whole { received, reserved } => {
+            BodyAccounting::Piecemeal => Ok(()),
+            BodyAccounting::Grpc(messages) => messages.receive(data, permit),
+            BodyAccounting::Whole { received, reserved } => {
                 *received += data.len() as u64;
                 let needed = received.saturating_sub(UNCOUNTED_BYTES) * COLLECTED_COPIES;
                 permit.reserve_body(needed - *reserved)?;
@@ -94,20 +95,21 @@ impl IncomingBody {
         }
     }
 
-    /// Whether the client owes bytes. Between two messages a stream may rest as long as its client wants.
+    /// Whether the client owes bytes. Between two messages a stream may rest as long as its client
+    /// wants.
     fn is_expected(&self) -> bool {
         let is_stream = self
             .permit
             .as_ref()
             .is_some_and(|permit| permit.is_stream());
         match &self.reading {
-            Reading::Grpc(messages) => !is_stream || messages.is_within(),
-            Reading::Whole { .. } | Reading::Piecemeal => true,
+            BodyAccounting::Grpc(messages) => !is_stream || messages.is_within(),
+            BodyAccounting::Whole { .. } | BodyAccounting::Piecemeal => true,
         }
     }
 
     fn failure(&self, error: RequestError) -> axum::Error {
-        if matches!(self.reading, Reading::Grpc(_)) {
+        if matches!(self.reading, BodyAccounting::Grpc(_)) {
             axum::Error::new(grpc_status(&error))
         } else {
             axum::Error::new(error)
@@ -145,7 +147,7 @@ impl Messages {
             }
             let taken = self.remaining.min(data.len() as u64);
             self.remaining -= taken;
-            data = &data[usize::try_from(taken).expect("it is at most a slice's length")..];
+            data = &data[usize::try_from(taken).expect("the sum is at most a slice's length")..];
             if self.remaining == 0 {
                 self.end(permit);
             }
@@ -163,8 +165,8 @@ impl Messages {
         Ok(())
     }
 
-    /// A stream's message is passed on at once. Any other call keeps its message until it is answered, and its
-    /// permit keeps the reservation.
+    /// A stream's message is passed on at once. Any other call keeps its message until it is
+    /// answered, and its permit keeps the reservation.
     fn end(&mut self, permit: &Permit) {
         self.head_bytes = 0;
         if permit.is_stream() && self.reserved > 0 {

@@ -1,5 +1,6 @@
-//! The doors' house: HTTP with JSON and gRPC on one port, and what every request passes on its
-//! way to an engine: request id, limits, token, scope; and errors as problems on its way back.
+//! The server: HTTP with JSON and gRPC on one port, and the PostgreSQL proxy. Every request passes
+//! the same layer on its way to an engine (request id, limits, token, scope), and errors become
+//! problems on the way back.
 //!
 //! The binary wires it: [`Server::builder`], one [`Builder::route`] per engine, then it is a
 //! [`Service`](egret_base::lifecycle::Service) like every other.
@@ -7,6 +8,7 @@
 mod access;
 mod admit;
 mod audit;
+mod chunked_body;
 mod config;
 mod error;
 mod extract;
@@ -17,24 +19,24 @@ mod intake;
 mod listener;
 mod metrics;
 mod observe;
+mod observed_body;
 mod oidc;
 mod openapi;
 mod outgoing;
 mod pace;
 mod peer;
-mod pieces;
 mod problem;
 mod profile;
 pub mod proxy;
 mod queue;
 mod quota;
+mod request_context;
 mod server;
 mod tls;
 mod token_end;
 mod tokens;
 mod trusted_file;
-mod unread;
-mod watched;
+mod unread_body_guard;
 
 pub use access::Caller;
 pub use audit::AuditLog;
@@ -52,15 +54,16 @@ pub use http::installations::routes as installation_routes;
 pub use http::outboxes::routes as outbox_routes;
 pub use http::queues::routes as queue_routes;
 pub use http::series::routes as series_routes;
+pub use http::state::{Build, ReadinessProbe, StatusSection};
 pub use http::views::routes as view_routes;
-pub use metrics::{ComponentTime, Exposition, Metrics};
-pub use observe::{REQUEST_ID, RequestContext};
+pub use metrics::{ComponentTime, Exposition, FailedParts, Metrics};
+pub use observe::REQUEST_ID;
 pub use oidc::{JwtRefusal, Oidc, OidcConfig, OidcOptions};
 pub use openapi::SECURITY_SCHEME;
 pub use problem::{PROBLEM_JSON, Problem, grpc_code, grpc_status, http_status};
 pub use profile::{ProfileError, ProfileFormat};
 pub use quota::ServerLimits;
-pub use server::{Build, Builder, Deps, FailedParts, ReadinessProbe, Server, StatusSection};
+pub use server::{Builder, Deps, Server};
 pub use tls::{CertificateChanges, Certificates};
 pub use tokens::{
     ADMIN, DEFAULT_TENANT, NewToken, Scope, ScopeError, TOKENS_MAX, Token, TokenError,

@@ -54,9 +54,10 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long such a client has to answer.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Resets before a request has been looked at, in multiples of the streams of a connection. A client that
-/// cancels all its requests at once sends as many resets as it has streams, and then opens new ones; h2's default
-/// of 20 would end its connection. A flood of resets costs no more than that: their requests are never begun.
+/// Resets before a request has been looked at, in multiples of the streams of a connection. A
+/// client that cancels all its requests at once sends as many resets as it has streams, and then
+/// opens new ones; h2's default of 20 would end its connection. A flood of resets costs no more
+/// than that: their requests are never begun.
 const PENDING_RESETS_PER_STREAM: usize = 2;
 
 /// Everything needed to serve, before the port is taken.
@@ -73,7 +74,7 @@ pub(crate) struct Bound {
     socket: TcpListener,
     address: SocketAddr,
     shutdown_timeout: Duration,
-    accepted: Arc<Accepted>,
+    accepted: Arc<ConnectionContext>,
     slots: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     peers: Arc<Peers>,
@@ -81,7 +82,7 @@ pub(crate) struct Bound {
 }
 
 /// What every connection's task needs.
-struct Accepted {
+struct ConnectionContext {
     router: Router,
     refusing: Router,
     tls: Option<Certificates>,
@@ -130,7 +131,7 @@ impl Listener {
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             peers: Peers::new(&self.config),
             unaccepted: Condition::new("connections_not_accepted", "server"),
-            accepted: Arc::new(Accepted {
+            accepted: Arc::new(ConnectionContext {
                 router: self.router,
                 refusing: refusing(u64::from(connections_max)),
                 tls: self.tls,
@@ -144,7 +145,6 @@ impl Listener {
 }
 
 impl Bound {
-    /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -158,7 +158,7 @@ impl Bound {
                 () = stopping.cancelled() => break,
                 accepted = self.socket.accept() => match accepted {
                     Ok((stream, address)) => {
-                        self.unaccepted.recover("connections are accepted again");
+                        self.unaccepted.recover("the server accepts connections again");
                         let client = Client { stream, address };
                         self.take(client, &mut connections, graceful.watcher());
                     }
@@ -236,7 +236,7 @@ struct Client {
     address: SocketAddr,
 }
 
-impl Accepted {
+impl ConnectionContext {
     /// Whose connection comes from an address.
     fn kind_of(&self, address: SocketAddr) -> PeerKind {
         if self.trusted_proxies.contains(address.ip()) {
@@ -272,8 +272,8 @@ impl Accepted {
         router: &Router,
         peer: Option<Arc<Peer>>,
     ) {
-        // A response is one small write; waiting for more to send would only delay it. A client that has vanished
-        // while it waits for an answer is noticed by the kernel.
+        // A response is one small write; waiting for more to send would only delay it. A client
+        // that has vanished while it waits for an answer is noticed by the kernel.
         let prepared = client.stream.set_nodelay(true).and_then(|()| {
             Ok(rustix::net::sockopt::set_socket_keepalive(
                 &client.stream,
@@ -281,17 +281,17 @@ impl Accepted {
             )?)
         });
         if let Err(error) = prepared {
-            tracing::debug!(%error, "the connection was gone before it began");
+            tracing::debug!(%error, "a connection was closed before it could be prepared");
             return;
         }
         let stream = TimedStream::new(client.stream, self.config.pace_limit());
-        let peer = (client.address, peer);
+        let address = client.address;
         let Some(certificates) = &self.tls else {
-            return self.speak(stream, peer, watcher, router).await;
+            return self.speak(stream, address, peer, watcher, router).await;
         };
         let tls = TlsAcceptor::from(certificates.api_config());
         match tokio::time::timeout(self.header_timeout, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.speak(stream, peer, watcher, router).await,
+            Ok(Ok(stream)) => self.speak(stream, address, peer, watcher, router).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took longer than server.header_timeout"),
         }
@@ -300,7 +300,8 @@ impl Accepted {
     async fn speak<S>(
         &self,
         stream: S,
-        (address, peer): (SocketAddr, Option<Arc<Peer>>),
+        address: SocketAddr,
+        peer: Option<Arc<Peer>>,
         watcher: Watcher,
         router: &Router,
     ) where
@@ -321,11 +322,8 @@ impl Accepted {
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }
-            let progress = if request.version() == Version::HTTP_2 {
-                streams.announce()
-            } else {
-                Arc::default()
-            };
+            let is_http2 = request.version() == Version::HTTP_2;
+            let progress = is_http2.then(|| streams.announce());
             let response = router.call(request);
             async move {
                 let response = response.await?;
@@ -341,7 +339,7 @@ impl Accepted {
             },
             // hyper minds how long a head takes only once it knows the HTTP version.
             () = silence(spoken, self.header_timeout) => {
-                tracing::debug!("a connection asked nothing within server.header_timeout");
+                tracing::debug!("a connection sent no request within server.header_timeout");
             }
         }
     }

@@ -8,7 +8,7 @@ mod process;
 mod quotas;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -20,12 +20,13 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use egret_base::Timestamp;
+use egret_base::sync::lock;
 
 use crate::quota::Quotas;
-use crate::server::FailedParts;
 use quotas::QuotaUse;
 
 pub use exposition::Exposition;
+pub use failed::FailedParts;
 
 /// Upper bounds of the request duration's buckets, in seconds.
 const DURATION_BUCKETS: [f64; 14] = [
@@ -99,17 +100,17 @@ impl Metrics {
         );
         registry.register(
             "egret_http_requests_in_flight",
-            "Requests at work now",
+            "Requests in progress",
             self.requests_in_flight.clone(),
         );
         registry.register(
             "egret_http_connections_open",
-            "Connections open now",
+            "Open connections",
             self.connections_open.clone(),
         );
         registry.register(
             "egret_http_refusals",
-            "Requests and connections refused or closed for want of room, by the limit that was reached",
+            "Requests and connections refused or closed because a limit was reached, by limit",
             self.refusals.clone(),
         );
         registry.register(
@@ -127,12 +128,14 @@ impl Metrics {
 
     /// Shows what does not work.
     pub(crate) fn register_failed_parts(&self, parts: FailedParts) {
-        self.register(|registry| registry.register_collector(Box::new(failed::Failed { parts })));
+        self.register(|registry| {
+            registry.register_collector(Box::new(failed::FailedPartsCollector { parts }))
+        });
     }
 
     /// Lets a part register its metrics.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
-        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        add(&mut lock(&self.registry));
     }
 
     /// Shows what requests in progress hold.
@@ -153,7 +156,7 @@ impl Metrics {
 
     /// All metrics as text.
     pub fn render(&self, exposition: Exposition) -> String {
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = lock(&self.registry);
         exposition.render(&registry)
     }
 
@@ -181,13 +184,13 @@ impl Metrics {
     }
 
     /// Counts a request as in flight until the guard is dropped.
-    pub(crate) fn request_in_flight(&self) -> Counted {
-        Counted::up(&self.requests_in_flight)
+    pub(crate) fn request_in_flight(&self) -> GaugeGuard {
+        GaugeGuard::up(&self.requests_in_flight)
     }
 
     /// Counts a connection as open until the guard is dropped.
-    pub(crate) fn connection_open(&self) -> Counted {
-        Counted::up(&self.connections_open)
+    pub(crate) fn connection_open(&self) -> GaugeGuard {
+        GaugeGuard::up(&self.connections_open)
     }
 }
 
@@ -212,16 +215,16 @@ impl ComponentTime {
 
 /// One unit of a gauge, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Counted(Gauge);
+pub(crate) struct GaugeGuard(Gauge);
 
-impl Counted {
+impl GaugeGuard {
     fn up(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -1,11 +1,12 @@
-//! Around everything else: request id, access log, request metrics, and the rendering of problems.
+//! The outermost layer: request id, access log, request metrics, and the rendering of problems.
 //!
 //! The log has the method, the matched route, status, time, bytes, request id, token id and
 //! tenant; never the path as sent, a query, a header or a body, any of which may hold a secret.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::body::Body;
@@ -17,19 +18,17 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use hyper::body::Body as HttpBody;
 use tracing::Instrument;
 
-use crate::access::{Caller, Operation};
-use crate::audit::{AuditEntry, AuditLog, OBJECT_BYTES_MAX};
+use crate::access::Caller;
+use crate::audit::{AuditEntry, AuditLog};
+use crate::chunked_body::Pieces;
 use crate::error::RequestError;
-use crate::forwarded::ClientAddress;
 use crate::grpc::speaks_grpc;
-use crate::http::series;
-use crate::metrics::{Counted, Metrics};
-use crate::peer::PublicPermit;
-use crate::pieces::Pieces;
+use crate::http::series::error::{is_prometheus, render};
+use crate::metrics::{GaugeGuard, Metrics};
+use crate::observed_body::{BodyObserver, ObservedBody};
 use crate::problem::Problem;
-use crate::quota::Permit;
-use crate::unread::Unread;
-use crate::watched::{Watch, Watched};
+use crate::request_context::RequestContext;
+use crate::unread_body_guard::UnreadBodyGuard;
 
 /// The header that carries a request's id, both ways.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -57,84 +56,6 @@ const DEFAULT_HEADERS: [(HeaderName, &str); 4] = [
     ),
 ];
 
-/// What is known of a request while it lives; an extension of the request.
-#[derive(Debug)]
-pub struct RequestContext {
-    id: String,
-    /// The path as it was sent.
-    path: String,
-    /// Where the client is.
-    client: Option<ClientAddress>,
-    body_bytes_max: u64,
-    operation: OnceLock<Arc<Operation>>,
-    object: OnceLock<String>,
-    caller: OnceLock<Caller>,
-    permit: OnceLock<Admitted>,
-}
-
-impl RequestContext {
-    /// The request's id.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Where the client is.
-    pub(crate) fn client(&self) -> Option<ClientAddress> {
-        self.client
-    }
-
-    /// Who calls, once that is known.
-    pub(crate) fn caller(&self) -> Option<&Caller> {
-        self.caller.get()
-    }
-
-    /// The size that the body may have, in bytes.
-    pub(crate) fn body_bytes_max(&self) -> u64 {
-        self.body_bytes_max
-    }
-
-    pub(crate) fn note_operation(&self, operation: Arc<Operation>) {
-        // A request has one operation.
-        let _ = self.operation.set(operation);
-    }
-
-    /// Notes what a request is about where its path does not say it, for the audit log.
-    pub(crate) fn note_object(&self, object: &str) {
-        let end = object.floor_char_boundary(OBJECT_BYTES_MAX);
-        // The first note stays.
-        let _ = self.object.set(object[..end].to_owned());
-    }
-
-    pub(crate) fn note_caller(&self, caller: Caller) {
-        // A request has one caller; a second note would be the same.
-        let _ = self.caller.set(caller);
-    }
-
-    /// Keeps what a request was admitted by until the response's last byte.
-    pub(crate) fn hold(&self, admitted: Admitted) {
-        // A request is admitted once.
-        let _ = self.permit.set(admitted);
-    }
-
-    /// Counts memory for the request's body, before it is allocated. Of a request without a token none is read.
-    pub(crate) fn reserve_body(&self, bytes: u64) -> Result<(), RequestError> {
-        match self.permit.get() {
-            Some(Admitted::Holder(permit)) => permit.reserve_body(bytes),
-            Some(Admitted::Public(_)) | None => Ok(()),
-        }
-    }
-}
-
-/// What a request in progress counts against.
-#[derive(Debug)]
-pub(crate) enum Admitted {
-    /// The quotas of its token.
-    Holder(Arc<Permit>),
-    /// The bounds of its connection and address.
-    Public(#[expect(dead_code, reason = "held until it is dropped")] PublicPermit),
-}
-
-/// What it needs.
 pub(crate) struct Observer {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
@@ -153,17 +74,9 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     request: Request,
     pass: impl FnOnce(Request, Arc<RequestContext>) -> F,
 ) -> Response {
-    let context = Arc::new(RequestContext {
-        id: observer.request_id(request.headers()),
-        path: request.uri().path().to_owned(),
-        client: request.extensions().get::<ClientAddress>().copied(),
-        body_bytes_max,
-        operation: OnceLock::new(),
-        object: OnceLock::new(),
-        caller: OnceLock::new(),
-        permit: OnceLock::new(),
-    });
-    let asked = Asked::of(&request, context.clone(), path.clone());
+    let id = observer.request_id(request.headers());
+    let context = Arc::new(RequestContext::new(id, &request, body_bytes_max));
+    let asked = RequestInfo::of(&request, context.clone(), path.clone());
     let mut record = Record {
         in_flight: Some(observer.metrics.request_in_flight()),
         observer: observer.clone(),
@@ -175,13 +88,14 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
         outcome: CLIENT_LEFT,
         bytes: 0,
     };
-    let (mut request, unread) = Unread::watch(request);
+    let (mut request, unread) = UnreadBodyGuard::watch(request);
     request.extensions_mut().insert(context.clone());
-    let span = tracing::info_span!("request", id = context.id);
-    let passed = caught(pass(request, context.clone()));
-    let response = passed.instrument(span).await;
-    let mut response = asked.with_problem(response, &context.id);
-    if let Ok(id) = HeaderValue::from_str(&context.id) {
+    let span = tracing::info_span!("request", id = context.id());
+    // In its place from here on: it is large.
+    let passed = pin!(pass(request, context.clone()));
+    let response = caught(passed).instrument(span).await;
+    let mut response = asked.with_problem(response, context.id());
+    if let Ok(id) = HeaderValue::from_str(context.id()) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
     for (name, value) in DEFAULT_HEADERS {
@@ -197,9 +111,9 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
             record.status = status;
             record.outcome = outcome;
         }
-        Body::new(Watched {
+        Body::new(ObservedBody {
             body: Pieces::new(body),
-            watch: Answer {
+            watch: ObservedResponse {
                 status,
                 outcome,
                 record,
@@ -232,7 +146,7 @@ async fn caught(handled: impl Future<Output = Response>) -> Response {
         Ok(response) => response,
         // The panic's own text is on standard error; it is not the caller's to see.
         Err(_) => {
-            let detail = "the server failed at this request: please report it with the log's lines around it";
+            let detail = "the server failed to process this request: please report it with the log lines around it";
             let status = StatusCode::INTERNAL_SERVER_ERROR;
             Problem::new(status, "handler_panicked", detail.to_owned(), false).into_response()
         }
@@ -294,15 +208,15 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
-/// What of the request is needed to tell what was wrong with it.
-struct Asked {
+/// The parts of a request that rendering its error response needs.
+struct RequestInfo {
     method: Method,
     route: Option<MatchedPath>,
     context: Arc<RequestContext>,
     grpc: bool,
 }
 
-impl Asked {
+impl RequestInfo {
     fn of(request: &Request, context: Arc<RequestContext>, route: Option<MatchedPath>) -> Self {
         Self {
             method: request.method().clone(),
@@ -330,9 +244,10 @@ impl Asked {
         if self.grpc {
             return problem.to_grpc_status().into_http::<Body>();
         }
-        let mut rendered = match series::is_prometheus(&self.context.path) {
-            true => series::render(problem),
-            false => problem.render(),
+        let mut rendered = if is_prometheus(self.context.path()) {
+            render(problem)
+        } else {
+            problem.render()
         };
         for (name, value) in &parts.headers {
             if ![header::CONTENT_TYPE, header::CONTENT_LENGTH].contains(name) {
@@ -380,7 +295,7 @@ impl Asked {
                 .and_then(|value| value.to_str().ok());
             return Some(Problem::from(RequestError::MethodNotAllowed {
                 method: self.method.to_string(),
-                path: self.context.path.clone(),
+                path: self.context.path().to_owned(),
                 allowed: allowed.unwrap_or("other methods").to_owned(),
             }));
         }
@@ -408,14 +323,14 @@ struct Record {
     /// The status as HTTP has it: a gRPC answer says in its own headers that a call was refused.
     outcome: u16,
     bytes: u64,
-    in_flight: Option<Counted>,
+    in_flight: Option<GaugeGuard>,
 }
 
 impl Record {
     /// Writes a change, or a refused attempt, to the audit log.
     fn audit(&self) {
         let is_refused = self.outcome == 401 || self.outcome == 403;
-        let (Some(audit), Some(operation)) = (&self.observer.audit, self.context.operation.get())
+        let (Some(audit), Some(operation)) = (&self.observer.audit, self.context.operation())
         else {
             return;
         };
@@ -423,16 +338,15 @@ impl Record {
             return;
         }
         let token = self.context.caller().map(Caller::token);
-        let object = self.context.object.get().cloned();
         audit.record(AuditEntry {
             at: self.observer.clock.now(),
-            request_id: self.context.id.clone(),
+            request_id: self.context.id().to_owned(),
             token: token.map(|token| token.id.clone()),
             token_name: token.map(|token| token.name.clone()),
             tenant: token.map(|token| token.tenant.clone()),
-            address: self.context.client.map(|client| client.ip.to_string()),
+            address: self.context.client().map(|client| client.ip.to_string()),
             operation: operation.id.clone(),
-            object: object.or_else(|| operation.object(&self.context.path)),
+            object: self.context.object(),
             status: self.outcome,
             suppressed: 0,
             database: None,
@@ -445,7 +359,8 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // The gauge first: whoever sees the request counted must not see it in flight.
+        // Decrement the gauge before the counter is incremented: a scrape must not see a request
+        // both counted and in flight.
         self.in_flight = None;
         let route = self.route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
         let elapsed = self.started.elapsed();
@@ -456,7 +371,7 @@ impl Drop for Record {
         if !self.observer.access_log || PROBES.contains(&route) {
             return;
         }
-        let caller = self.context.caller.get();
+        let caller = self.context.caller();
         tracing::info!(
             target: "egret::access",
             method = self.method,
@@ -464,23 +379,23 @@ impl Drop for Record {
             status = self.status,
             ms = (elapsed.as_secs_f64() * 1e6).round() / 1e3,
             bytes = self.bytes,
-            request_id = self.context.id,
+            request_id = self.context.id(),
             token = caller.map(Caller::token_id),
             tenant = caller.map(Caller::tenant),
-            client = self.context.client.map(|client| tracing::field::display(client.ip)),
+            client = self.context.client().map(|client| tracing::field::display(client.ip)),
             "request"
         );
     }
 }
 
 /// A response's status with its request's record, which ends when the response's body does.
-struct Answer {
+struct ObservedResponse {
     status: u16,
     outcome: u16,
     record: Record,
 }
 
-impl Watch for Answer {
+impl BodyObserver for ObservedResponse {
     fn passed(&mut self, bytes: u64) {
         self.record.bytes += bytes;
     }

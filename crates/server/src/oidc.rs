@@ -43,11 +43,11 @@ use crate::tokens::{LiveToken, TokenError, Tokens};
 /// How often remembered tokens are looked at.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What the verification of tokens stands on.
+/// Dependencies of the verification of tokens.
 pub struct OidcOptions {
-    /// The settings.
+    /// The settings of section `oidc`.
     pub config: OidcConfig,
-    /// Where requests may go that the issuer's documents name.
+    /// Destinations that the issuer's documents may name in URLs.
     pub destinations: Destinations,
 }
 
@@ -145,8 +145,10 @@ impl Oidc {
         let token = accepted.inspect_err(|_| {
             self.quota.note_failure(address, self.clock.now());
         })?;
-        let remembered = self.verified.insert(digest(text), token, key.fingerprint);
-        let remembered = remembered.map_err(JwtRefusal::TooMany)?;
+        let remembered = self
+            .verified
+            .insert(digest(text), token, key.fingerprint)
+            .map_err(JwtRefusal::TooMany)?;
         self.note_remembered();
         Ok(remembered)
     }

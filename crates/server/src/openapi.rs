@@ -1,11 +1,12 @@
-//! The OpenAPI 3.1 document: what the routes say of themselves, completed with what holds for all.
+//! The OpenAPI 3.1 document, completed from the routes' own documentation.
 //!
 //! Handlers document themselves with `#[utoipa::path]`. Here the document gets its head, the
-//! security scheme and the error responses; and from it comes what each operation needs of its
-//! caller (`access.rs`).
+//! security scheme and the error responses; and the requirements of each operation on its caller
+//! are derived from it (`access.rs`).
 
 mod bodies;
 mod definitions;
+mod object;
 mod parameters;
 mod texts;
 
@@ -18,26 +19,23 @@ use utoipa::PartialSchema;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
-use crate::access::{PartPlace, Requirement, Requirements};
+use self::object::{object_at, object_at_map};
+use crate::access::{PartPlace, Requirement, Requirements, Transfer};
 use crate::error::ServerError;
-use crate::http::series::{ERROR_TYPES, is_prometheus};
+use crate::http::series::error::{ERROR_TYPES, is_prometheus};
 use crate::problem::{PROBLEM_JSON, Problem};
 use crate::tokens::{ADMIN, Tokens};
 
 /// The name of the security scheme, used in `security(("token" = ["…"]))`.
 pub const SECURITY_SCHEME: &str = "token";
 
-/// The finished document and what it demands.
-pub(crate) struct Document {
+/// The finished document, and the requirements that it declares.
+pub(crate) struct OpenApiDocument {
     pub(crate) json: Bytes,
     pub(crate) requirements: Requirements,
-    /// Routes of operations that last as long as their clients want.
-    pub(crate) lasting: Vec<String>,
-    /// Routes of operations that read bodies piece by piece, within limits of their own.
-    pub(crate) piecemeal: Vec<String>,
 }
 
-/// Marks such an operation.
+/// Marks an operation whose requests last as long as their clients want.
 const LASTING: &str = "x-egret-lasting";
 
 /// Marks an operation that reads its body piece by piece.
@@ -57,7 +55,7 @@ const HOST_WIDE: &str = "x-egret-operator";
 /// Marks an operation whose parameters may come as a form as well.
 const BY_FORM: &str = "x-egret-form";
 
-impl Document {
+impl OpenApiDocument {
     /// Completes what the routes have collected.
     ///
     /// # Errors
@@ -72,7 +70,6 @@ impl Document {
         document["info"] = info(version);
         add_components(&mut document);
         let mut requirements = Requirements::default();
-        let (mut lasting, mut piecemeal) = (Vec::new(), Vec::new());
         let mut operation_ids = HashSet::new();
         let paths = document["paths"].as_object_mut();
         for (path, item) in paths.into_iter().flatten() {
@@ -95,13 +92,11 @@ impl Document {
                 name_apart(operation, &method, &mut operation_ids);
                 check_scopes(&requirement, &method, path, tokens)?;
                 let id = operation["operationId"].as_str().unwrap_or_default();
-                requirements.insert(path, method, id, requirement);
-                if operation[LASTING] == true {
-                    lasting.push(path.clone());
-                }
-                if operation[PIECEMEAL] == true {
-                    piecemeal.push(path.clone());
-                }
+                let transfer = Transfer {
+                    is_lasting: operation[LASTING] == true,
+                    is_piecemeal: operation[PIECEMEAL] == true,
+                };
+                requirements.insert(path, method, id, transfer, requirement);
             }
         }
         definitions::publish(&mut document);
@@ -109,16 +104,11 @@ impl Document {
         let json = serde_json::to_vec(&document)
             .expect("a JSON value is JSON")
             .into();
-        Ok(Self {
-            json,
-            requirements,
-            lasting,
-            piecemeal,
-        })
+        Ok(Self { json, requirements })
     }
 }
 
-/// The schema of a text that is one of these.
+/// The schema of a string with these values.
 pub(crate) fn one_of(texts: &'static [&'static str], description: &str) -> Object {
     ObjectBuilder::new()
         .schema_type(SchemaType::Type(Type::String))
@@ -131,8 +121,9 @@ fn info(version: &str) -> Value {
     json!({
         "title": "Egret",
         "version": version,
-        "description": "One server that rides beside PostgreSQL. Every error is a problem \
-            (RFC 9457) with a stable `code`; `429` and `503` carry `Retry-After` where trying again can help.",
+        "description": "One server that runs beside PostgreSQL. Every error is a problem (RFC \
+            9457) with a stable `code`; `429` and `503` have the header `Retry-After` if a retry \
+            can help.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     })
 }
@@ -145,8 +136,9 @@ fn add_components(document: &mut Value) {
             "type": "http",
             "scheme": "bearer",
             "bearerFormat": "egret_<id>_<secret>, or a JSON Web Token of the configured issuer",
-            "description": "A token made by POST /v1/tokens, the admin token of the first start, or, \
-                where the server's settings name an OpenID Connect provider, one of its JSON Web Tokens.",
+            "description": "A token created by POST /v1/tokens, the admin token of the first \
+                start, or, if the server's settings name an OpenID Connect provider, one of its \
+                JSON Web Tokens.",
         }),
     );
     let schema = serde_json::to_value(Problem::schema()).expect("a schema is JSON");
@@ -154,10 +146,10 @@ fn add_components(document: &mut Value) {
     let responses = object_at_map(components, "responses");
     for (name, description) in [
         ("Invalid", "The request is malformed or out of range."),
-        ("Unauthenticated", "There is no token, or it is not valid."),
+        ("Unauthenticated", "The token is missing or not valid."),
         (
             "Denied",
-            "The token lacks the scope, or is not of the operator's tenant.",
+            "The token lacks the scope, or does not belong to the operator's tenant.",
         ),
         (
             "TooLarge",
@@ -176,11 +168,11 @@ fn add_components(document: &mut Value) {
         PROMETHEUS_ERROR.to_owned(),
         json!({
             "type": "object",
-            "description": "An error as Prometheus answers it.",
+            "description": "An error in Prometheus's format.",
             "required": ["status", "errorType", "error"],
             "properties": {
                 "status": {"type": "string", "enum": ["error"]},
-                "errorType": {"type": "string", "description": "What kind of error it is.", "enum": ERROR_TYPES},
+                "errorType": {"type": "string", "description": "The kind of the error.", "enum": ERROR_TYPES},
                 "error": {"type": "string", "description": "What failed, with which value, and what to do."},
             },
         }),
@@ -197,7 +189,7 @@ fn prometheus_error() -> Value {
     json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{PROMETHEUS_ERROR}")}}})
 }
 
-/// Replaces problems by what the routes below `/prometheus` answer instead.
+/// Replaces problems by Prometheus's errors, for the routes below `/prometheus`.
 fn document_prometheus_errors(operation: &mut Value) {
     let responses = operation["responses"].as_object_mut();
     for (_, response) in responses.into_iter().flatten() {
@@ -232,19 +224,6 @@ pub(crate) fn described(paths: Map<String, Value>, components: Map<String, Value
     });
     add_components(&mut document);
     document
-}
-
-fn object_at<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
-    let object = value.as_object_mut().expect("a document is an object");
-    object_at_map(object, key)
-}
-
-fn object_at_map<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
-    let value = object.entry(key).or_insert_with(|| json!({}));
-    if !value.is_object() {
-        *value = json!({});
-    }
-    value.as_object_mut().expect("it was just made one")
 }
 
 fn method_of(key: &str) -> Option<Method> {
@@ -305,8 +284,8 @@ fn part_place(path: &str, operation: &Value, any_of: &[String]) -> PartPlace {
         .map_or(PartPlace::Nowhere, PartPlace::Segment)
 }
 
-/// A handler that takes several methods has one name; its operations need one each. The first method has the
-/// handler's own.
+/// A handler that takes several methods has one name; its operations need one each. The first
+/// method has the handler's own.
 fn name_apart(operation: &mut Value, method: &Method, taken: &mut HashSet<String>) {
     let name = operation["operationId"].as_str().unwrap_or_default();
     let name = if operation[BY_FORM] == true && *method == Method::POST {

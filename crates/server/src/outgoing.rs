@@ -1,19 +1,21 @@
 //! Peers that do not read what is written to them.
 //!
-//! Two places see them. A socket that takes no more bytes is seen by [`TimedStream`], which ends the connection.
-//! An HTTP/2 stream without a flow-control window writes nothing to the socket: it is seen by the stream's task
-//! ([`StreamExecutor`]), to which the response's body ([`OutgoingBody`]) tells whether the server or the peer has
-//! to act next. That task ends the stream alone; the others of its connection go on.
+//! Two places see them. A socket that takes no more bytes is seen by [`TimedStream`], which ends
+//! the connection. An HTTP/2 stream without a flow-control window writes nothing to the socket: it
+//! is seen by the stream's task ([`StreamExecutor`]), to which the response's body
+//! ([`OutgoingBody`]) tells whether the server or the peer has to act next. That task ends the
+//! stream alone; the others of its connection go on.
 
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use axum::body::Body;
 use bytes::Bytes;
+use egret_base::sync::lock;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::rt::Executor;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -87,7 +89,7 @@ impl<S> TimedStream<S> {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
                 ready!(self.deadline.poll_wait(context));
-                let message = "the peer reads slower than server.transfer_rate_min";
+                let message = "the client reads slower than server.transfer_rate_min";
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
             }
         }
@@ -147,8 +149,8 @@ pub(crate) struct ResponseProgress {
 #[derive(Clone, Debug)]
 pub(crate) struct StreamExecutor {
     limit: PaceLimit,
-    /// Of the request that was handed to the service last: hyper asks for its task right afterwards, on the
-    /// connection's own task.
+    /// Of the request that was handed to the service last: hyper asks for its task right
+    /// afterwards, on the connection's own task.
     next: Arc<Mutex<Option<Arc<ResponseProgress>>>>,
 }
 
@@ -168,7 +170,7 @@ impl StreamExecutor {
     }
 
     fn next(&self) -> std::sync::MutexGuard<'_, Option<Arc<ResponseProgress>>> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.next)
     }
 }
 
@@ -212,16 +214,19 @@ async fn supervise(future: impl Future, progress: Arc<ResponseProgress>, limit: 
     .await;
 }
 
-/// A response's body, of which the stream's task learns whether the server or the peer has to act next.
+/// A response's body, of which the stream's task learns whether the server or the peer has to act
+/// next.
 pub(crate) struct OutgoingBody {
     body: Body,
-    /// Over HTTP/1 nothing looks at it: the socket shows whether the peer reads.
-    progress: Arc<ResponseProgress>,
+    /// `None` over HTTP/1: the socket shows whether the peer reads.
+    progress: Option<Arc<ResponseProgress>>,
 }
 
 impl OutgoingBody {
-    pub(crate) fn new(body: Body, progress: Arc<ResponseProgress>) -> Self {
-        progress.waits_for_peer.store(true, Ordering::Relaxed);
+    pub(crate) fn new(body: Body, progress: Option<Arc<ResponseProgress>>) -> Self {
+        if let Some(progress) = &progress {
+            progress.waits_for_peer.store(true, Ordering::Relaxed);
+        }
         Self { body, progress }
     }
 }
@@ -235,12 +240,16 @@ impl HttpBody for OutgoingBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        self.progress
+        let Some(progress) = &self.progress else {
+            return frame;
+        };
+        let waits_for_peer = frame.is_ready();
+        progress
             .waits_for_peer
-            .store(frame.is_ready(), Ordering::Relaxed);
+            .store(waits_for_peer, Ordering::Relaxed);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
             let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-            self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+            progress.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         frame
     }

@@ -1,7 +1,8 @@
 //! How long a peer may keep the server waiting for bytes, in either direction.
 //!
-//! Waiting uses up a time limit and every transferred byte gives a part of it back. So one rule ends both a
-//! peer that stops and a peer that transfers less than the minimum rate, and a fast peer is never ended.
+//! Waiting uses up a time limit and every transferred byte gives a part of it back. So one rule
+//! ends both a peer that stops and a peer that transfers less than the minimum rate, and a fast
+//! peer is never ended.
 
 use std::time::{Duration, Instant};
 

@@ -1,34 +1,37 @@
 //! The clients at the other ends of connections, before and after they have shown a token.
 //!
-//! A connection on which no request has shown a valid token is a *stranger*. Strangers are bounded by address;
-//! beyond the bound, or where the server has no connection left, the oldest stranger is closed. So clients with a
-//! token always find a connection, however many there are without one.
+//! A connection on which no request has shown a valid token is a *stranger*. Strangers are bounded
+//! by address; beyond the bound, or where the server has no connection left, the oldest stranger is
+//! closed. So clients with a token always find a connection, however many there are without one.
 //!
-//! Requests without a token are bounded by connection, by address and in all. Where an address or the whole has
-//! reached its bound, the stranger with the most of them in progress is closed in favour of a connection with fewer:
-//! a few connections that do not read what they asked for keep the public pages from nobody. The room of all its
-//! requests is free at once, so that a connection that sends several closes one other at most.
+//! Requests without a token are bounded by connection, by address and in all. If an address or the
+//! whole server has reached its bound, the stranger with the most of them in progress is closed in
+//! favour of a connection with fewer: a few connections that do not read their responses cannot
+//! block the public pages for others. Closing it frees the slots of all its requests at once, so
+//! that a connection with several requests closes one other at most.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use egret_base::sync::lock;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfig;
 use crate::error::RequestError;
 
-/// Most requests without a token in progress on one connection: a browser that reads `/docs` sends four.
+/// Most requests without a token in progress on one connection: a browser that reads `/docs` sends
+/// four.
 const PUBLIC_REQUESTS_PER_CONNECTION_MAX: u32 = 16;
 
-/// The bits of an IPv6 address that tell one site from another: a site has all addresses below its prefix.
+/// The bits of an IPv6 address that tell one site from another: a site has all addresses below its
+/// prefix.
 const IPV6_SITE_BITS: u32 = 64;
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerKind {
-    /// A client's own.
     Client,
     /// A trusted proxy's, which passes on requests of many clients: its address has no bound.
     Proxy,
@@ -51,7 +54,8 @@ struct OpenPeers {
     addresses: HashMap<IpAddr, Address>,
     /// Requests without a token in progress.
     public_requests: u32,
-    /// Those of each connection that has some. Those of an evicted one end in a moment, and count no more.
+    /// Those of each connection that has some. Those of an evicted one end in a moment, and count
+    /// no more.
     public_requests_by_id: HashMap<u64, u32>,
     /// Those that trusted proxies pass on, by the client's address.
     forwarded: HashMap<IpAddr, u32>,
@@ -73,7 +77,6 @@ struct Address {
     public_requests: u32,
 }
 
-/// One connection's client.
 #[derive(Debug)]
 pub(crate) struct Peer {
     peers: Arc<Peers>,
@@ -93,8 +96,8 @@ impl Peers {
         })
     }
 
-    /// Registers a connection, as a stranger. The oldest stranger of the same address is evicted where there are
-    /// too many.
+    /// Registers a connection, as a stranger. The oldest stranger of the same address is evicted
+    /// where there are too many.
     pub(crate) fn register(self: &Arc<Self>, address: IpAddr, kind: PeerKind) -> Arc<Peer> {
         let mut open = self.lock();
         let address = site(address);
@@ -104,8 +107,9 @@ impl Peers {
         self.insert(&mut open, address, kind)
     }
 
-    /// Registers a connection where the server has no room for another one: a stranger is evicted for it, the oldest
-    /// of the same address where there are too many, else the oldest of all. `None` when there is no stranger.
+    /// Registers a connection where the server has no room for another one: a stranger is evicted
+    /// for it, the oldest of the same address where there are too many, else the oldest of all.
+    /// `None` when there is no stranger.
     pub(crate) fn register_in_place(
         self: &Arc<Self>,
         address: IpAddr,
@@ -113,8 +117,9 @@ impl Peers {
     ) -> Option<Arc<Peer>> {
         let mut open = self.lock();
         let address = site(address);
-        let oldest = self.oldest_too_many(&open, address, kind);
-        let oldest = oldest.or_else(|| open.strangers.keys().next().copied())?;
+        let oldest = self
+            .oldest_too_many(&open, address, kind)
+            .or_else(|| open.strangers.keys().next().copied())?;
         open.evict(oldest);
         Some(self.insert(&mut open, address, kind))
     }
@@ -155,7 +160,7 @@ impl Peers {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, OpenPeers> {
         // Each change leaves the maps consistent, so a panic elsewhere leaves them sound.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 
     /// The limit of requests without a token from one address.
@@ -202,8 +207,9 @@ impl OpenPeers {
         }
     }
 
-    /// Evicts the stranger with the most requests without a token in progress, other than `requester` and with more
-    /// than `held`: of one address, or of all. Of several the oldest goes; false when there is none.
+    /// Evicts the stranger with the most requests without a token in progress, other than
+    /// `requester` and with more than `held`: of one address, or of all. Of several the oldest
+    /// goes; false when there is none.
     fn evict_busiest(&mut self, requester: u64, address: Option<IpAddr>, held: u32) -> bool {
         let candidates = self.strangers.iter().filter(|(id, stranger)| {
             **id != requester
@@ -254,8 +260,9 @@ impl Peer {
         }
     }
 
-    /// Counts a request without a token until the permit is dropped. `forwarded` is the client's address where a
-    /// trusted proxy passes the request on: a connection of such is of many clients.
+    /// Counts a request without a token until the permit is dropped. `forwarded` is the client's
+    /// address where a trusted proxy passes the request on: a connection of such is of many
+    /// clients.
     ///
     /// # Errors
     /// [`RequestError::Busy`] with the limit that is reached.
@@ -277,8 +284,11 @@ impl Peer {
     fn count_own(&self) -> Result<(), RequestError> {
         let peers = &self.peers;
         let mut open = peers.lock();
-        let held = open.public_requests_by_id.get(&self.id).copied();
-        let held = held.unwrap_or(0);
+        let held = open
+            .public_requests_by_id
+            .get(&self.id)
+            .copied()
+            .unwrap_or(0);
         if held >= PUBLIC_REQUESTS_PER_CONNECTION_MAX {
             let limit = "requests without a token on one connection";
             return Err(busy(limit, PUBLIC_REQUESTS_PER_CONNECTION_MAX));

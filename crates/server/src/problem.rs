@@ -1,14 +1,15 @@
 //! Errors as callers see them: RFC 9457 problem+json over HTTP, a status over gRPC.
 //!
-//! Anything [`Coded`] becomes a [`Problem`]. A handler returns it without knowing the request; the
-//! outermost layer (`observe.rs`) adds the request id and renders it for the protocol asked for.
+//! Anything [`CodedError`] becomes a [`Problem`]. A handler returns it without knowing the request;
+//! the outermost layer (`observe.rs`) adds the request id and renders it for the protocol asked
+//! for.
 
 mod paths;
 
 pub(crate) use paths::redact as redact_paths;
 
 use axum::response::{IntoResponse, Response};
-use egret_base::{Coded, Kind, condition};
+use egret_base::{CodedError, Kind, condition};
 use http::{HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -25,7 +26,7 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 /// Bytes of a detail, which may repeat what a caller has sent: over gRPC it travels in a header.
 const DETAIL_BYTES_MAX: usize = 4_096;
 
-/// What went wrong (RFC 9457), with Egret's stable code.
+/// An error (RFC 9457) with Egret's stable code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "type": "/errors#token_missing", "title": "Unauthorized", "status": 401, "code": "token_missing",
@@ -45,16 +46,16 @@ pub struct Problem {
     pub code: String,
     /// What failed, with which value, and what to do.
     pub detail: String,
-    /// Whether the same request may succeed later without being changed.
+    /// Whether the same request may succeed later without changes.
     pub retryable: bool,
-    /// The request's id, to be found in the log.
+    /// The request's id, which is also in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// Seconds to wait before trying again; also in the `Retry-After` header.
+    /// Seconds to wait before a retry; also in the `Retry-After` header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<u32>,
-    /// Members of this error alone, such as the `sqlstate` of a refused statement; documented where
-    /// they occur.
+    /// Additional members of this error, such as the `sqlstate` of a refused statement; documented
+    /// where they occur.
     #[serde(flatten)]
     #[schema(ignore)]
     pub extensions: Map<String, Value>,
@@ -102,7 +103,7 @@ pub fn grpc_code(kind: Kind) -> tonic::Code {
 }
 
 /// The gRPC status of an error; its code travels in the metadata `egret-code`.
-pub fn grpc_status(error: &dyn Coded) -> tonic::Status {
+pub fn grpc_status(error: &dyn CodedError) -> tonic::Status {
     let problem = Problem::of(error);
     if let Some(detail) = &problem.logged_detail {
         condition::occur("requests_failing", &problem.code, detail, "call failed");
@@ -110,13 +111,15 @@ pub fn grpc_status(error: &dyn Coded) -> tonic::Status {
     problem.to_grpc_status()
 }
 
-/// What an answer says of one thing of several that failed: as long and with the same words as in a problem of its own.
-pub(crate) fn detail_of(error: &dyn Coded) -> String {
+/// What an answer says of one thing of several that failed: as long and with the same words as in a
+/// problem of its own.
+pub(crate) fn detail_of(error: &dyn CodedError) -> String {
     bounded(without_paths(error, egret_base::error::chain(error)))
 }
 
-/// A message without paths of the host. The caller's own mistakes hold the caller's own words, which may look like paths.
-fn without_paths(error: &dyn Coded, message: String) -> String {
+/// A message without paths of the host. The caller's own mistakes hold the caller's own words,
+/// which may look like paths.
+fn without_paths(error: &dyn CodedError, message: String) -> String {
     if http_status(error.kind()).is_server_error() {
         redact_paths(&message)
     } else {
@@ -124,7 +127,8 @@ fn without_paths(error: &dyn Coded, message: String) -> String {
     }
 }
 
-/// A detail without its middle where it is too long: what failed stands at its beginning, and what to do at its end.
+/// A detail without its middle where it is too long: what failed stands at its beginning, and what
+/// to do at its end.
 fn bounded(mut detail: String) -> String {
     if detail.len() > DETAIL_BYTES_MAX {
         let from = detail.floor_char_boundary(DETAIL_BYTES_MAX / 4 * 3);
@@ -136,7 +140,7 @@ fn bounded(mut detail: String) -> String {
 
 impl Problem {
     /// The problem of an error, with the messages of its sources.
-    pub fn of(error: &dyn Coded) -> Self {
+    pub fn of(error: &dyn CodedError) -> Self {
         let status = http_status(error.kind());
         let whole = egret_base::error::chain(error);
         let shown = without_paths(error, whole.clone());
@@ -147,8 +151,8 @@ impl Problem {
         problem
     }
 
-    /// A problem from its parts; `LimitReached` and `Unavailable` statuses get a `Retry-After` where trying again can
-    /// help.
+    /// A problem from its parts; `LimitReached` and `Unavailable` statuses get a `Retry-After`
+    /// where trying again can help.
     pub fn new(status: StatusCode, code: &str, detail: String, retryable: bool) -> Self {
         let waits = matches!(
             status,
@@ -190,7 +194,7 @@ impl Problem {
 
     /// The same problem with one more member (RFC 9457, "Extension Members"); nothing is added for
     /// `None`.
-    pub fn with_member(mut self, name: &str, value: Option<impl Into<Value>>) -> Self {
+    pub(crate) fn with_member(mut self, name: &str, value: Option<impl Into<Value>>) -> Self {
         if let Some(value) = value {
             self.extensions.insert(name.to_owned(), value.into());
         }
@@ -205,7 +209,7 @@ impl Problem {
     }
 
     /// The problem as a gRPC status with `egret-code` and `x-request-id` in its metadata.
-    pub fn to_grpc_status(&self) -> tonic::Status {
+    pub(crate) fn to_grpc_status(&self) -> tonic::Status {
         let code = self.grpc_code.unwrap_or(tonic::Code::Unknown);
         let mut status = tonic::Status::new(code, self.detail.clone());
         let texts = [
@@ -248,7 +252,7 @@ impl Problem {
     }
 }
 
-impl<E: Coded> From<E> for Problem {
+impl<E: CodedError> From<E> for Problem {
     fn from(error: E) -> Self {
         let mut problem = Problem::of(&error);
         let any: &dyn std::any::Any = &error;

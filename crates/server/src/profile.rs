@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use egret_base::{Coded, Kind, Limit, LimitExceeded};
+use egret_base::{CodedError, Kind, Limit, LimitExceeded};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use tokio::sync::Semaphore;
 
@@ -16,11 +16,11 @@ const FREQUENCY_HZ: i32 = 199;
 /// Libraries inside which a stack cannot be walked safely from a signal handler.
 const NOT_WALKED: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
-/// How a profile is written.
+/// The format of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProfileFormat {
-    /// An SVG that can be clicked into.
+    /// An SVG with interactive frames.
     Flamegraph,
     /// One line per stack: frames from the root separated by `;`, a space, the number of samples.
     Folded,
@@ -38,12 +38,12 @@ pub enum ProfileError {
     /// No time at all.
     #[error("seconds: 0 is too short: ask for at least 1")]
     Zero,
-    /// The profiler failed.
+    /// The profiler could not take or write samples.
     #[error("the profiler failed: {0}")]
     Profiler(#[from] pprof::Error),
 }
 
-impl Coded for ProfileError {
+impl CodedError for ProfileError {
     fn code(&self) -> &'static str {
         match self {
             ProfileError::Running => "profile_running",

@@ -1,4 +1,4 @@
-//! The PostgreSQL door: one port through which every branch is reached.
+//! The PostgreSQL proxy: one port for all branches.
 //!
 //! A client names its branch in the database (`app@pr-42`) and proves itself with SCRAM. The proxy
 //! then opens a session on that branch's socket and copies bytes both ways, unchanged, so whatever
@@ -23,15 +23,16 @@ mod route;
 
 pub use branches::{BranchDirectory, database_name};
 pub use config::ProxyConfig;
-pub use directory::{Backend, Directory, Entry, Refusal};
+pub use directory::{Backend, ConnectionRefusal, Directory, Entry};
 pub use route::Route;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::sync::lock;
 use egret_base::{Clock, Condition, Entropy};
 use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
@@ -39,9 +40,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use cancels::Cancels;
+use cancels::CancelKeys;
 use handshakes::Handshakes;
-use metrics::{Cause, Metrics};
+use metrics::{Cause, ProxyMetrics};
 
 use crate::audit::{AuditLog, SessionAudit};
 
@@ -51,44 +52,43 @@ const LAST_MESSAGE_TIME: Duration = Duration::from_secs(1);
 /// How long accepting pauses when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many connections beyond `proxy.handshakes_max` or `proxy.connections_per_address_max`, and that are closed to make room for others, are
-/// told so at once; further ones are closed without a word.
+/// Connections that receive an error response at the same time: those beyond `proxy.handshakes_max`
+/// or `proxy.connections_per_address_max`, and those that are evicted. Further ones are closed
+/// without a message.
 const REFUSING_MAX: usize = 64;
 
-/// How far the proxy is on its way out.
+/// Phase of the proxy's shutdown, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Ending {
-    /// It is not.
+enum ShutdownPhase {
     Open,
-    /// Nobody new is let in; idle sessions end, others may finish their transaction.
+    /// No new connections; idle sessions end, others may finish their transaction.
     Draining,
-    /// Every session ends.
     Closing,
-    /// Whatever is left is dropped.
+    /// Connections that are still open are dropped.
     Dropping,
 }
 
 /// What every connection shares.
-struct Shared {
+struct ProxyContext {
     config: ProxyConfig,
     directory: Arc<dyn Directory>,
     tls: Option<TlsAcceptor>,
     entropy: Arc<dyn Entropy>,
-    metrics: Metrics,
+    metrics: ProxyMetrics,
     /// `None` where no audit log is kept.
     audit: Option<SessionAudit>,
-    cancels: Arc<Cancels>,
+    cancels: Arc<CancelKeys>,
     sessions: Arc<Semaphore>,
     handshakes: Arc<Handshakes>,
     refusing: Arc<Semaphore>,
-    ending: watch::Sender<Ending>,
+    ending: watch::Sender<ShutdownPhase>,
 }
 
 /// What the proxy stands on.
 pub struct ProxyOptions {
-    /// The settings.
+    /// The settings of section `proxy`.
     pub config: ProxyConfig,
-    /// Who knows the branches.
+    /// Looks up branches and attaches sessions to them.
     pub directory: Arc<dyn Directory>,
     /// With it clients may (not must) encrypt; its ALPN list is replaced by PostgreSQL's.
     pub tls: Option<Arc<rustls::ServerConfig>>,
@@ -100,9 +100,9 @@ pub struct ProxyOptions {
     pub audit: Option<Arc<AuditLog>>,
 }
 
-/// The PostgreSQL proxy.
+/// The PostgreSQL proxy, a service with its own port.
 pub struct Proxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyContext>,
     tasks: TaskTracker,
     address: Mutex<Option<SocketAddr>>,
 }
@@ -118,17 +118,17 @@ impl Proxy {
             entropy,
             audit,
         } = options;
-        let shared = Shared {
+        let shared = ProxyContext {
             audit: audit.map(|log| SessionAudit::new(log, clock, entropy.clone())),
             directory,
             tls: tls.map(negotiation::acceptor),
             entropy,
-            metrics: Metrics::register(registry),
+            metrics: ProxyMetrics::register(registry),
             cancels: Arc::default(),
             sessions: Arc::new(Semaphore::new(config.sessions_max as usize)),
             handshakes: Handshakes::new(&config),
             refusing: Arc::new(Semaphore::new(REFUSING_MAX)),
-            ending: watch::Sender::new(Ending::Open),
+            ending: watch::Sender::new(ShutdownPhase::Open),
             config,
         };
         Self {
@@ -140,7 +140,7 @@ impl Proxy {
 
     /// Where the proxy listens, once it has started; with the real port when 0 was asked for.
     pub fn address(&self) -> Option<SocketAddr> {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.address)
     }
 
     async fn bind(&self) -> Result<(), StartError> {
@@ -170,7 +170,7 @@ impl Proxy {
                 ),
             })
         })?;
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+        *lock(&self.address) = Some(address);
         if !ip.is_loopback() && self.shared.tls.is_none() {
             tracing::warn!(%address, "the proxy is reachable from other machines without TLS");
         }
@@ -184,8 +184,8 @@ impl Proxy {
         self.tasks.close();
         let config = &self.shared.config;
         let patience = [
-            (Ending::Draining, config.stop_timeout.duration()),
-            (Ending::Closing, LAST_MESSAGE_TIME),
+            (ShutdownPhase::Draining, config.stop_timeout.duration()),
+            (ShutdownPhase::Closing, LAST_MESSAGE_TIME),
         ];
         for (ending, time) in patience {
             self.shared.ending.send_replace(ending);
@@ -193,7 +193,7 @@ impl Proxy {
                 return;
             }
         }
-        self.shared.ending.send_replace(Ending::Dropping);
+        self.shared.ending.send_replace(ShutdownPhase::Dropping);
         self.tasks.wait().await;
     }
 }
@@ -208,7 +208,7 @@ impl Service for Proxy {
     }
 
     fn ready(&self) -> Readiness {
-        if *self.shared.ending.borrow() != Ending::Open {
+        if *self.shared.ending.borrow() != ShutdownPhase::Open {
             return Readiness::NotReady("the proxy is stopping".to_owned());
         }
         match self.address() {
@@ -222,19 +222,19 @@ impl Service for Proxy {
     }
 }
 
-/// Waits until the proxy is at least this far on its way out.
-async fn reached(ending: &mut watch::Receiver<Ending>, stage: Ending) {
+/// Waits until the shutdown has reached at least this phase.
+async fn reached(ending: &mut watch::Receiver<ShutdownPhase>, stage: ShutdownPhase) {
     // The sender outlives every connection, so waiting cannot fail.
     let _ = ending.wait_for(|now| *now >= stage).await;
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener, tasks: TaskTracker) {
+async fn accept(shared: Arc<ProxyContext>, listener: TcpListener, tasks: TaskTracker) {
     let mut ending = shared.ending.subscribe();
     let unaccepted = Condition::new("connections_not_accepted", "proxy");
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = reached(&mut ending, Ending::Draining) => return,
+            () = reached(&mut ending, ShutdownPhase::Draining) => return,
         };
         match accepted {
             Ok((stream, peer)) => {
@@ -250,7 +250,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, tasks: TaskTracker) 
 }
 
 /// Starts the connection's task, or one that only refuses when too many are still unauthenticated.
-fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, tasks: &TaskTracker) {
+fn admit(shared: &Arc<ProxyContext>, stream: TcpStream, peer: SocketAddr, tasks: &TaskTracker) {
     let limit = match shared.handshakes.begin(peer.ip(), Instant::now()) {
         Ok(handshake) => {
             tasks.spawn(client::serve(shared.clone(), stream, peer, handshake));
@@ -258,8 +258,8 @@ fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, tasks: &Task
         }
         Err(limit) => limit,
     };
-    let waiting = "connections wait for authentication";
-    let refusal = Refusal::too_many(waiting, limit.setting, limit.max);
+    let waiting = "connections waiting for authentication";
+    let refusal = ConnectionRefusal::too_many(waiting, limit.setting, limit.max);
     shared.metrics.refused(Cause::HandshakesMax);
     if let Ok(permit) = shared.refusing.clone().try_acquire_owned() {
         tasks.spawn(async move {

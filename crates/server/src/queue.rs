@@ -1,81 +1,13 @@
-//! What the queue's two doors, HTTP and gRPC, ask of the engine in the same way.
+//! Calls of the queue engine that HTTP and gRPC share.
 
 mod changes;
 mod enqueue;
-mod gather;
+mod outcome_collector;
+mod parameters;
 mod report;
 pub(crate) mod rights;
 
-use std::time::Duration;
-
-use egret_queue::QueueError;
-use egret_queue::model::TaskId;
-
 pub(crate) use changes::Changes;
-pub(crate) use enqueue::{Atomicity, Produced, Wanted, enqueue};
-pub(crate) use report::{Word, manifest, report, words};
-
-/// Items of a call that are worked through at a stretch, before other calls have a chance to go on: a call of
-/// the largest size takes about a millisecond, for which the thread would do nothing else.
-const STRETCH_ITEMS: usize = 128;
-
-/// Gives other calls a chance to go on after a stretch of items.
-async fn pause_after(place: usize) {
-    if (place + 1).is_multiple_of(STRETCH_ITEMS) {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// The longest that a call waits, in milliseconds.
-pub(crate) const WAIT_MS_MAX: u64 = 60_000;
-
-/// Tasks of one claim, and of one page of a list.
-pub(crate) const TASKS_MAX: u32 = 1_000;
-
-/// Tasks of a page whose size nobody has named.
-const PAGE_DEFAULT: u32 = 100;
-
-/// A value that cannot be used.
-pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> QueueError {
-    QueueError::Invalid {
-        what,
-        reason: reason.into(),
-    }
-}
-
-/// How long a call may wait.
-pub(crate) fn patience(wait_ms: u64) -> Result<Duration, QueueError> {
-    if wait_ms > WAIT_MS_MAX {
-        let reason = format!("{wait_ms} is more than {WAIT_MS_MAX}");
-        return Err(invalid("wait_ms", reason));
-    }
-    Ok(Duration::from_millis(wait_ms))
-}
-
-/// A task's id.
-pub(crate) fn id(text: &str) -> Result<TaskId, QueueError> {
-    text.parse().map_err(|reason| invalid("id", reason))
-}
-
-/// How many tasks a claim may take.
-pub(crate) fn claim_max(asked: u32) -> Result<u32, QueueError> {
-    match asked {
-        1..=TASKS_MAX => Ok(asked),
-        other => Err(invalid(
-            "max",
-            format!("{other} is not from 1 to {TASKS_MAX}"),
-        )),
-    }
-}
-
-/// Tasks of a page; zero: nobody said.
-pub(crate) fn page_limit(asked: u32) -> Result<usize, QueueError> {
-    match asked {
-        0 => Ok(PAGE_DEFAULT as usize),
-        1..=TASKS_MAX => Ok(asked as usize),
-        other => Err(invalid(
-            "limit",
-            format!("{other} is more than {TASKS_MAX}"),
-        )),
-    }
-}
+pub(crate) use enqueue::{Atomicity, Produced, TaskInput, enqueue};
+pub(crate) use parameters::{TASKS_MAX, WAIT_MS_MAX, claim_max, id, invalid, page_limit, patience};
+pub(crate) use report::{ReportItem, manifest, report, truncate_at_char};

@@ -1,13 +1,15 @@
-//! What the doors hold for their clients at one time, and how much of it one token, one tenant and all of them
-//! together may take.
+//! Quotas of requests, streams and memory of bodies, for one token, for one tenant and for all of
+//! them together.
 //!
-//! Counters are atomic. A request looks its token up once, in one of several maps, so that requests do not wait
-//! for each other.
+//! Counters are atomic. A request looks its token up once, in one of several maps, so that requests
+//! do not wait for each other.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use egret_base::sync::lock;
 
 use crate::config::ServerConfig;
 use crate::error::{RequestError, ServerError};
@@ -18,7 +20,6 @@ const SHARDS: usize = 16;
 /// Entries of one map beyond which those without a request are removed.
 const IDLE_ENTRIES_MAX: usize = 256;
 
-/// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// A request until its response's last byte.
@@ -31,31 +32,31 @@ pub(crate) enum Resource {
     Scrape,
 }
 
-/// Kinds of [`Resource`].
+/// Number of variants of [`Resource`].
 const RESOURCES: usize = 4;
 
-/// Requests for the metrics at a time: of all callers, of one tenant, with one token. Each holds the whole page in
-/// memory until it is read.
+/// Requests for the metrics at a time: of all callers, of one tenant, with one token. Each holds
+/// the whole page in memory until it is read.
 const SCRAPES: [u64; 3] = [64, 16, 4];
 
 impl Resource {
     /// Those whose limits are settings.
     const CONFIGURED: [Resource; 3] = [Resource::Request, Resource::Stream, Resource::BodyMemory];
 
-    fn setting(self, scope: Scope) -> &'static str {
+    fn setting(self, scope: QuotaScope) -> &'static str {
         match (self, scope) {
-            (Resource::Request, Scope::All) => "server.concurrency_max",
-            (Resource::Request, Scope::Tenant) => "server.concurrency_per_tenant_max",
-            (Resource::Request, Scope::Token) => "server.concurrency_per_token_max",
-            (Resource::Stream, Scope::All) => "server.streams_max",
-            (Resource::Stream, Scope::Tenant) => "server.streams_per_tenant_max",
-            (Resource::Stream, Scope::Token) => "server.streams_per_token_max",
-            (Resource::BodyMemory, Scope::All) => "server.body_memory_max",
-            (Resource::BodyMemory, Scope::Tenant) => "server.body_memory_per_tenant_max",
-            (Resource::BodyMemory, Scope::Token) => "server.body_memory_per_token_max",
-            (Resource::Scrape, Scope::All) => "metrics_requests_max",
-            (Resource::Scrape, Scope::Tenant) => "metrics_requests_per_tenant_max",
-            (Resource::Scrape, Scope::Token) => "metrics_requests_per_token_max",
+            (Resource::Request, QuotaScope::All) => "server.concurrency_max",
+            (Resource::Request, QuotaScope::Tenant) => "server.concurrency_per_tenant_max",
+            (Resource::Request, QuotaScope::Token) => "server.concurrency_per_token_max",
+            (Resource::Stream, QuotaScope::All) => "server.streams_max",
+            (Resource::Stream, QuotaScope::Tenant) => "server.streams_per_tenant_max",
+            (Resource::Stream, QuotaScope::Token) => "server.streams_per_token_max",
+            (Resource::BodyMemory, QuotaScope::All) => "server.body_memory_max",
+            (Resource::BodyMemory, QuotaScope::Tenant) => "server.body_memory_per_tenant_max",
+            (Resource::BodyMemory, QuotaScope::Token) => "server.body_memory_per_token_max",
+            (Resource::Scrape, QuotaScope::All) => "metrics_requests_max",
+            (Resource::Scrape, QuotaScope::Tenant) => "metrics_requests_per_tenant_max",
+            (Resource::Scrape, QuotaScope::Token) => "metrics_requests_per_token_max",
         }
     }
 }
@@ -67,9 +68,9 @@ pub(crate) struct Holder<'a> {
     pub(crate) tenant: &'a str,
 }
 
-/// Whose use is bounded.
+/// The scope of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum QuotaScope {
     All,
     Tenant,
     Token,
@@ -131,7 +132,7 @@ struct TokenUsage {
 }
 
 /// A scope with its use and its limits.
-type ScopeUsage<'a> = (Scope, &'a Usage, &'a ScopeLimits);
+type ScopeUsage<'a> = (QuotaScope, &'a Usage, &'a ScopeLimits);
 
 type UsageMap<T> = Mutex<HashMap<String, Arc<T>>>;
 
@@ -183,8 +184,8 @@ impl Quotas {
     /// Counts one request or stream of a token's holder until the permit is dropped.
     ///
     /// # Errors
-    /// [`RequestError::Busy`] when all requests together have reached the limit, [`RequestError::QuotaExceeded`]
-    /// when the holder's tenant or token has.
+    /// [`RequestError::Busy`] when all requests together have reached the limit,
+    /// [`RequestError::QuotaExceeded`] when the holder's tenant or token has.
     pub(crate) fn enter(
         self: &Arc<Self>,
         holder: Holder<'_>,
@@ -205,7 +206,7 @@ impl Quotas {
         let limits = &self.limits.all;
         let reached = |resource: &Resource| self.all.get(*resource) >= limits.get(*resource);
         let resource = Resource::CONFIGURED.into_iter().find(reached)?;
-        Some((resource.setting(Scope::All), limits.get(resource)))
+        Some((resource.setting(QuotaScope::All), limits.get(resource)))
     }
 
     /// Requests, streams and bytes of bodies in use now.
@@ -216,9 +217,9 @@ impl Quotas {
     fn scopes<'a>(&'a self, token: &'a TokenUsage) -> [ScopeUsage<'a>; 3] {
         let limits = &self.limits;
         [
-            (Scope::Token, &token.own, &limits.token),
-            (Scope::Tenant, &token.tenant, &limits.tenant),
-            (Scope::All, &self.all, &limits.all),
+            (QuotaScope::Token, &token.own, &limits.token),
+            (QuotaScope::Tenant, &token.tenant, &limits.tenant),
+            (QuotaScope::All, &self.all, &limits.all),
         ]
     }
 
@@ -240,8 +241,10 @@ impl Quotas {
             let limit = resource.setting(*scope);
             return Err(match (resource, scope) {
                 (Resource::BodyMemory, _) => RequestError::BodyMemory { limit, max },
-                (_, Scope::All) => RequestError::Busy { limit, max },
-                (_, Scope::Tenant | Scope::Token) => RequestError::QuotaExceeded { limit, max },
+                (_, QuotaScope::All) => RequestError::Busy { limit, max },
+                (_, QuotaScope::Tenant | QuotaScope::Token) => {
+                    RequestError::QuotaExceeded { limit, max }
+                }
             });
         }
         Ok(())
@@ -359,11 +362,6 @@ impl Drop for Permit {
                 .give_back(&self.token, Resource::BodyMemory, bytes);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Entries are inserted and removed whole, so a panic elsewhere leaves the map sound.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,65 +3,41 @@
 mod entrance;
 mod upkeep;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
-use egret_base::{Clock, Entropy, Timestamp};
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::sync::lock;
+use egret_base::{Clock, Entropy};
 use http::Method;
-use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
-use self::entrance::{Entrance, FailedServices, enter};
+use self::entrance::{FailedServices, RequestLayer, enter};
 use self::upkeep::{end_expired_tokens, write_last_used};
-use crate::access::{Gate, Requirement};
-use crate::admit::{Admission, Routes};
+use crate::access::{Authorizer, Requirement, Transfer};
+use crate::admit::Admission;
 use crate::audit::AuditLog;
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 use crate::grpc::GrpcService;
+use crate::http::state::{Build, ReadinessProbe, RouterState, SERVICE_NAME, StatusSection};
 use crate::listener::Listener;
-use crate::metrics::Metrics;
+use crate::metrics::{FailedParts, Metrics};
 use crate::observe::Observer;
 use crate::oidc::{Oidc, OidcOptions};
-use crate::openapi::Document;
+use crate::openapi::OpenApiDocument;
 use crate::quota::{Quotas, ServerLimits};
 use crate::tls::Certificates;
 use crate::tokens::Tokens;
 use crate::{grpc, http as routes};
 
-/// The service's name in `/readyz` and the logs.
-const NAME: &str = "server";
-
-/// Tells how the other services are; usually [`egret_base::lifecycle::Stack::readiness`] of a copy
-/// of the stack taken before the server was pushed onto it.
-pub type ReadinessProbe = Arc<dyn Fn() -> Vec<(&'static str, Readiness)> + Send + Sync>;
-
-/// Tells what does not work; usually [`egret_base::lifecycle::Stack::failed_parts`] of the same copy.
-pub type FailedParts = Arc<dyn Fn() -> Vec<FailedPart> + Send + Sync>;
-
-/// Tells one section of `/v1/status`.
-pub type StatusSection = Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>;
-
-/// What the program was built from.
-#[derive(Clone, Copy, Debug)]
-pub struct Build {
-    /// The program's version.
-    pub version: &'static str,
-    /// The git commit, with `+dirty` behind it for a changed tree; `unknown` outside a checkout.
-    pub commit: &'static str,
-    /// `release`, `dev` or the name of another build profile.
-    pub profile: &'static str,
-}
-
-/// What the server stands on.
+/// Dependencies of the server.
 pub struct Deps {
     /// What the program was built from.
     pub build: Build,
@@ -69,52 +45,12 @@ pub struct Deps {
     pub clock: Arc<dyn Clock>,
     /// Where request ids come from.
     pub entropy: Arc<dyn Entropy>,
-    /// The token store.
+    /// The store of API tokens.
     pub tokens: Arc<Tokens>,
-    /// The program's metrics.
+    /// Registry of the program's metrics.
     pub metrics: Arc<Metrics>,
-    /// How the other services are.
+    /// Returns the readiness of the other services.
     pub readiness: ReadinessProbe,
-}
-
-/// What the server's own handlers hold.
-pub(crate) struct Doors {
-    pub(crate) build: Build,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) started_at: Timestamp,
-    pub(crate) tokens: Arc<Tokens>,
-    /// `None` where tokens of Egret's own are the only ones.
-    oidc: Option<Arc<Oidc>>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) sections: BTreeMap<&'static str, StatusSection>,
-    pub(crate) profile_duration_max: Duration,
-    /// `None` where no audit log is kept.
-    pub(crate) audit: Option<Arc<AuditLog>>,
-    pub(crate) failed_parts: FailedParts,
-    others: ReadinessProbe,
-    quotas: Arc<Quotas>,
-    open: AtomicBool,
-}
-
-impl Doors {
-    /// Every service with its readiness, the server last, as it is started.
-    pub(crate) fn readiness(&self) -> Vec<(&'static str, Readiness)> {
-        let mut readiness = (self.others)();
-        readiness.push((NAME, self.own_readiness()));
-        readiness
-    }
-
-    fn own_readiness(&self) -> Readiness {
-        if !self.open.load(Ordering::Acquire) {
-            return Readiness::NotReady("the server is not open".to_owned());
-        }
-        match self.quotas.exhausted() {
-            Some((limit, max)) => Readiness::NotReady(format!(
-                "{limit} is {max} and as much is in progress: further requests are refused"
-            )),
-            None => Readiness::Ready,
-        }
-    }
 }
 
 /// Puts a server together: `Server::builder(config, deps).route(…).status(…).build()?`.
@@ -133,7 +69,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Accepts the tokens of an OpenID Connect provider beside Egret's own, where the settings name one.
+    /// Accepts the tokens of an OpenID Connect provider beside Egret's own, where the settings name
+    /// one.
     pub fn oidc(mut self, options: OidcOptions) -> Self {
         self.oidc = Some(options);
         self
@@ -157,7 +94,7 @@ impl Builder {
         self
     }
 
-    /// Cancelled when the server stops: what lasts as long as its client wants must end then.
+    /// Cancelled when the server stops: streams and long polls must end then.
     pub fn stopping(&self) -> CancellationToken {
         self.stopping.clone()
     }
@@ -199,7 +136,7 @@ impl Builder {
         };
         let quotas = Quotas::new(&self.config);
         deps.metrics.observe_quotas(quotas.clone());
-        let doors = Arc::new(Doors {
+        let doors = Arc::new(RouterState {
             build: deps.build,
             started_at: deps.clock.now(),
             clock: deps.clock.clone(),
@@ -244,47 +181,47 @@ impl Builder {
     }
 }
 
-/// What answers gRPC.
 struct Services {
     failed: FailedServices,
     grpc: Vec<GrpcService>,
     stopping: CancellationToken,
 }
 
-/// The router with its documentation's pages, its fallback and what stands before every handler.
+/// The router with the pages of its documentation, its fallback and the layer before every handler.
 fn layered(
     collected: OpenApiRouter,
     services: Services,
     config: &ServerConfig,
-    doors: &Arc<Doors>,
+    doors: &Arc<RouterState>,
     observer: Observer,
 ) -> Result<Router, ServerError> {
     let (router, api) = collected.split_for_parts();
-    let Document {
+    let OpenApiDocument {
         json,
         mut requirements,
-        lasting,
-        piecemeal,
-    } = Document::complete(&api, doors.build.version, &doors.tokens)?;
+    } = OpenApiDocument::complete(&api, doors.build.version, &doors.tokens)?;
     for path in routes::DOCS_ASSETS {
-        requirements.insert(path, Method::GET, "", Requirement::Public);
+        let transfer = Transfer::default();
+        requirements.insert(path, Method::GET, "", transfer, Requirement::Public);
     }
-    requirements.insert(grpc::HEALTH_ROUTE, Method::POST, "", Requirement::Public);
-    let mut lasting: HashSet<String> = lasting.into_iter().collect();
-    let mut piecemeal: HashSet<String> = piecemeal.into_iter().collect();
-    piecemeal.insert(grpc::HEALTH_ROUTE.to_owned());
+    let mut transfer = Transfer {
+        is_lasting: false,
+        is_piecemeal: true,
+    };
+    let public = Requirement::Public;
+    requirements.insert(grpc::HEALTH_ROUTE, Method::POST, "", transfer, public);
     let mut calls = grpc::health(doors.clone(), services.stopping);
     for service in services.grpc {
         for (path, scopes) in service.scopes {
-            piecemeal.insert(path.clone());
+            transfer.is_lasting = service.lasting.contains(&path);
             let id = path.rsplit('/').next().unwrap_or_default();
-            requirements.insert(&path, Method::POST, id, Requirement::any_of(scopes));
+            let requirement = Requirement::any_of(scopes);
+            requirements.insert(&path, Method::POST, id, transfer, requirement);
         }
         calls = calls.merge(service.router);
-        lasting.extend(service.lasting);
     }
     let known = requirements.documented_paths();
-    let gate = Gate {
+    let gate = Authorizer {
         tokens: doors.tokens.clone(),
         oidc: doors.oidc.clone(),
         requirements,
@@ -295,14 +232,9 @@ fn layered(
         .merge(calls)
         .fallback_service(routes::not_found(known))
         .layer(from_fn_with_state(
-            Arc::new(Entrance {
+            Arc::new(RequestLayer {
                 observer: Arc::new(observer),
-                admission: Admission::new(
-                    config,
-                    Routes { lasting, piecemeal },
-                    doors.quotas.clone(),
-                    doors.metrics.clone(),
-                ),
+                admission: Admission::new(config, doors.quotas.clone(), doors.metrics.clone()),
                 gate,
                 failed: services.failed,
             }),
@@ -310,16 +242,16 @@ fn layered(
         )))
 }
 
-/// The HTTP and gRPC door.
+/// The HTTP and gRPC server.
 pub struct Server {
-    doors: Arc<Doors>,
+    doors: Arc<RouterState>,
     address: SocketAddr,
     listener: Mutex<Option<Listener>>,
     stopping: CancellationToken,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<ServerTasks>>,
 }
 
-struct Running {
+struct ServerTasks {
     address: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -347,7 +279,7 @@ impl Server {
         ServerLimits(self.doors.quotas.clone())
     }
 
-    /// What verifies the tokens of an OpenID Connect provider; `None` where the settings name none.
+    /// The verifier of an OpenID Connect provider's tokens; `None` where the settings name none.
     pub fn oidc(&self) -> Option<Arc<Oidc>> {
         self.doors.oidc.clone()
     }
@@ -361,7 +293,7 @@ impl Server {
         let Some(listener) = lock(&self.listener).take() else {
             return Err(ServerError::Setting {
                 setting: "server",
-                message: "it was started before: build a new one".to_owned(),
+                message: "it was already started: build a new one".to_owned(),
             });
         };
         let bound = listener.bind(self.address).await?;
@@ -379,7 +311,7 @@ impl Server {
         if let Some(oidc) = &self.doors.oidc {
             tasks.push(tokio::spawn(oidc.clone().run(self.stopping.clone())));
         }
-        *lock(&self.running) = Some(Running { address, tasks });
+        *lock(&self.running) = Some(ServerTasks { address, tasks });
         self.doors.open.store(true, Ordering::Release);
         tracing::info!(%address, "server is open");
         Ok(())
@@ -388,13 +320,13 @@ impl Server {
 
 impl Service for Server {
     fn name(&self) -> &'static str {
-        NAME
+        SERVICE_NAME
     }
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
             self.open().await.map_err(|error| StartError {
-                service: NAME,
+                service: SERVICE_NAME,
                 is_fatal: true,
                 message: error.to_string(),
             })
@@ -412,14 +344,9 @@ impl Service for Server {
             let running = lock(&self.running).take();
             for task in running.into_iter().flat_map(|running| running.tasks) {
                 if let Err(error) = task.await {
-                    tracing::error!(%error, "a task of the server failed");
+                    tracing::error!(%error, "a background task of the server panicked");
                 }
             }
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // What is held is replaced whole, so a panic elsewhere leaves it sound.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,10 @@
-//! TLS from PEM files, with the `ring` provider and HTTP/2 offered by ALPN; and which clients may speak it.
+//! TLS from PEM files, with the `ring` provider and HTTP/2 offered by ALPN; and which clients may
+//! speak it.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
+use egret_base::sync::{read_lock, write_lock};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,8 +19,8 @@ use crate::trusted_file;
 /// Most bytes of the file with the authorities of clients.
 const CLIENT_CA_BYTES_MAX: u64 = 1 << 20;
 
-/// The certificate that the doors show, and the authorities of their clients, which can be read again while the doors
-/// are open. Cheap to clone.
+/// The certificate that the doors show, and the authorities of their clients, which can be read
+/// again while the doors are open. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     shown: Arc<ShownCertificate>,
@@ -61,12 +63,7 @@ struct ShownCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl ResolvesServerCert for ShownCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(
-            self.0
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-        )
+        Some(read_lock(&self.0).clone())
     }
 }
 
@@ -105,7 +102,7 @@ impl Certificates {
 
     /// TLS of HTTP and gRPC for a new connection.
     pub(crate) fn api_config(&self) -> Arc<rustls::ServerConfig> {
-        let api = self.api.read().unwrap_or_else(PoisonError::into_inner);
+        let api = read_lock(&self.api);
         api.config.clone()
     }
 
@@ -122,14 +119,15 @@ impl Certificates {
                 has_other_clients: false,
             });
         };
-        let mut shown = self.shown.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = write_lock(&self.shown.0);
         let is_another_certificate = shown.cert != key.cert;
         *shown = Arc::new(key);
         drop(shown);
-        let mut api = self.api.write().unwrap_or_else(PoisonError::into_inner);
+        let mut api = write_lock(&self.api);
         let has_other_clients = api.clients != clients;
         if has_other_clients {
-            // All of it, and so the memory of sessions: one that is resumed shows no certificate again.
+            // All of it, and so the memory of sessions: one that is resumed shows no certificate
+            // again.
             *api = ApiTls {
                 config: server_config(self.shown.clone(), verifier),
                 clients,
@@ -248,8 +246,9 @@ fn read_chain(
     path: &Path,
     pem: impl Iterator<Item = Result<CertificateDer<'static>, rustls::pki_types::pem::Error>>,
 ) -> Result<Vec<CertificateDer<'static>>, ServerError> {
-    let chain = pem.collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|error| wrong(setting, path, error.to_string()))?;
+    let chain = pem
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| wrong(setting, path, error.to_string()))?;
     if chain.is_empty() {
         let message = "it holds no certificate: it must be a PEM file".to_owned();
         return Err(wrong(setting, path, message));

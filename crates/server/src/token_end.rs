@@ -1,4 +1,4 @@
-//! What the end of a token takes with it: the requests that it has open, over HTTP and gRPC.
+//! Ends the open requests of a token, over HTTP and gRPC, when the token ends.
 //!
 //! Every request passes through here, so no route can forget it. A handler that waits gets a moment
 //! to finish and is dropped then, as if its client had left; a body that is still being sent ends.
@@ -25,8 +25,8 @@ use crate::tokens::TokenError;
 /// token is answered within it.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// Runs a handler for at most `timeout`, and for as long as the caller's token is valid. Then sends what it answers, for
-/// as long as that is.
+/// Runs a handler for at most `timeout`, and for as long as the caller's token is valid; the body
+/// of its response ends with the token as well.
 ///
 /// # Errors
 /// [`RequestError::TimedOut`].
@@ -36,7 +36,8 @@ pub(crate) async fn until_token_ends(
     handling: impl Future<Output = Response>,
 ) -> Result<Response, RequestError> {
     let mut handling = pin!(handling);
-    // A handler has this long in any case, and most are done by then: these do not watch their tokens.
+    // A handler has this long in any case, and most are done by then: these do not watch their
+    // tokens.
     let first = GRACE.min(timeout);
     let response = match tokio::time::timeout(first, &mut handling).await {
         Ok(response) => Some(response),
@@ -54,8 +55,8 @@ pub(crate) async fn until_token_ends(
     })
 }
 
-/// Runs a handler for at most `timeout`, or until a moment after the end of the caller's token. `None` when the time is
-/// over.
+/// Runs a handler for at most `timeout`, or until a moment after the end of the caller's token.
+/// `None` when the time is over.
 async fn watch(
     caller: Option<&Caller>,
     timeout: Duration,
@@ -89,7 +90,7 @@ fn bounded(response: Response, caller: Caller) -> Response {
     if response.body().is_end_stream() || response.body().size_hint().exact().is_some() {
         return response;
     }
-    let ending = Ending::of(response.headers());
+    let ending = BodyTermination::of(response.headers());
     response.map(|body| {
         Body::new(BoundedBody {
             body: Some(body),
@@ -101,38 +102,38 @@ fn bounded(response: Response, caller: Caller) -> Response {
 }
 
 /// How a body ends when its token does.
-enum Ending {
+enum BodyTermination {
     /// With trailers that carry the status.
     Grpc,
-    /// As server-sent events end: the client asks again, and learns why.
+    /// Like the normal end of server-sent events: the client reconnects, and receives the reason.
     Events,
-    /// Broken off, so that nobody takes it for complete.
+    /// With an error, so that the client does not take the body for complete.
     Broken,
 }
 
-impl Ending {
+impl BodyTermination {
     fn of(headers: &HeaderMap) -> Self {
         let content_type = headers.get(header::CONTENT_TYPE);
         let is_events =
             content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
         if speaks_grpc(headers) {
-            Ending::Grpc
+            BodyTermination::Grpc
         } else if is_events {
-            Ending::Events
+            BodyTermination::Events
         } else {
-            Ending::Broken
+            BodyTermination::Broken
         }
     }
 }
 
-/// A body that ends with the token of the caller to whom it is sent.
+/// A body that ends with the token of its receiver.
 struct BoundedBody {
     /// `None` once it has been cut off: what it holds is released at once.
     body: Option<Body>,
     caller: Caller,
     /// Made when the body waits for the first time, which short answers do not.
     ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    ending: Ending,
+    ending: BodyTermination,
 }
 
 type Polled = Poll<Option<Result<Frame<Bytes>, axum::Error>>>;
@@ -142,14 +143,14 @@ impl BoundedBody {
         self.body = None;
         let refusal = refusal(&self.caller);
         Poll::Ready(match self.ending {
-            Ending::Grpc => {
+            BodyTermination::Grpc => {
                 let mut trailers = HeaderMap::new();
                 let status = Problem::of(&refusal).to_grpc_status();
                 let added = status.add_header(&mut trailers);
                 added.ok().map(|()| Ok(Frame::trailers(trailers)))
             }
-            Ending::Events => None,
-            Ending::Broken => Some(Err(axum::Error::new(refusal))),
+            BodyTermination::Events => None,
+            BodyTermination::Broken => Some(Err(axum::Error::new(refusal))),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Who may call: tokens with scopes, a tenant and an end, checked from memory.
+//! API tokens with scopes, a tenant and an end, checked from memory.
 //!
 //! `state.db` holds every token's SHA-256, never its secret. All tokens are in memory as well, so
 //! that a request touches no disk; the number of tokens is bounded. The time of last use is noted
@@ -13,10 +13,11 @@ mod store;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-use egret_base::{Clock, Coded, Entropy, Kind, Limit, LimitExceeded, Timestamp, durable};
+use egret_base::sync::{lock, read_lock, write_lock};
+use egret_base::{Clock, CodedError, Entropy, Kind, Limit, LimitExceeded, Timestamp, durable};
 use egret_state::{Database, StateError, Tables};
 
 use crate::oidc::JwtRefusal;
@@ -29,18 +30,19 @@ pub(crate) use model::{
 };
 pub use model::{DEFAULT_TENANT, NewToken, Token, TokenRequest};
 pub use scope::{ADMIN, Reach, Scope, ScopeError};
-pub use secret::{MalformedToken, Presented};
+pub use secret::{MalformedToken, PresentedToken};
 
 /// Most tokens that are neither revoked nor swept away after their end.
 pub const TOKENS_MAX: Limit = Limit::new("tokens_max", 10_000);
 
 /// Most of them of a tenant other than the default one, whose administrator makes them.
-pub const TENANT_TOKENS_MAX: Limit = Limit::new("tenant_tokens_max", 1_000);
+pub(crate) const TENANT_TOKENS_MAX: Limit = Limit::new("tenant_tokens_max", 1_000);
 
-/// How long another token of the operator's must last for one to be revoked without `force`: what ends before is no successor.
+/// The last admin token is revoked without `force` only if another one is valid for at least this
+/// long.
 const ADMIN_REST_MIN: Duration = Duration::from_secs(86_400);
 
-/// How long revoked and expired tokens are kept in `state.db` for whoever reads it later.
+/// How long revoked and expired tokens are kept in `state.db`, for later inspection.
 const ENDED_KEPT: Duration = Duration::from_secs(30 * 86_400);
 
 /// Why a token is not accepted, not made or not found.
@@ -59,21 +61,21 @@ pub enum TokenError {
     /// The token's time is over.
     #[error("the token expired at {at}: ask for a new one")]
     Expired {
-        /// When.
+        /// The moment at which it expired.
         at: Timestamp,
     },
     /// The token lacks a scope.
     #[error("the token lacks the scope `{scope}`: use one that has it")]
     ScopeMissing {
-        /// The scope.
+        /// The scope that it lacks.
         scope: String,
     },
     /// The operation concerns the whole server, and the token is of another tenant than the
     /// operator's.
-    #[error("this concerns the whole server: it takes a token of tenant `{DEFAULT_TENANT}`")]
+    #[error("this operation concerns the whole server: use a token of tenant `{DEFAULT_TENANT}`")]
     OperatorOnly,
     /// The token would make one with more rights than its own.
-    #[error("a token makes none with more rights than its own: {reason}")]
+    #[error("a token cannot create one with more rights than its own: {reason}")]
     ExceedsCreator {
         /// Which right it lacks.
         reason: String,
@@ -84,7 +86,7 @@ pub enum TokenError {
     /// A field of the request for a new token is out of range.
     #[error("{field}: {message}")]
     Field {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
         /// What is wrong with it.
         message: String,
@@ -97,29 +99,29 @@ pub enum TokenError {
     },
     /// Without this token there would be none for the operator.
     #[error(
-        "token `{id}` is the last of tenant `{DEFAULT_TENANT}` with scope `{ADMIN}`: make another one first, or set `force` to revoke it all the same"
+        "token `{id}` is the last of tenant `{DEFAULT_TENANT}` with scope `{ADMIN}`: create another one first, or set `force` to revoke it anyway"
     )]
     LastAdmin {
-        /// Its id.
+        /// Public id of the token.
         id: String,
     },
     /// There are too many tokens.
     #[error("too many tokens: {0}; revoke some first")]
     TooMany(#[from] LimitExceeded),
-    /// `state.db` failed.
+    /// `state.db` could not be read or written.
     #[error(transparent)]
     State(#[from] StateError),
     /// The admin token's file could not be written.
     #[error("cannot write the admin token to {path}: {source}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The operating system's error.
         source: std::io::Error,
     },
 }
 
-impl Coded for TokenError {
+impl CodedError for TokenError {
     fn code(&self) -> &'static str {
         match self {
             TokenError::Missing => "token_missing",
@@ -170,7 +172,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// What of `state.db` is this store's.
+    /// The tables of `state.db` that belong to this store.
     pub const TABLES: Tables = Tables {
         component: "tokens",
         migrations: &store::MIGRATIONS,
@@ -197,9 +199,10 @@ impl Tokens {
         let live = store::read_live(&database)?
             .into_iter()
             .map(|row| {
-                let live = match row.has_expired {
-                    true => LiveToken::new_expired(row.token, row.secret_sha256),
-                    false => LiveToken::new(row.token, row.secret_sha256),
+                let live = if row.has_expired {
+                    LiveToken::new_expired(row.token, row.secret_sha256)
+                } else {
+                    LiveToken::new(row.token, row.secret_sha256)
                 };
                 (live.id.clone(), Arc::new(live))
             })
@@ -254,7 +257,8 @@ impl Tokens {
         tokens
     }
 
-    /// Revokes a token at once; blocks on the disk. The operator's last one with scope `admin` takes `force`.
+    /// Revokes a token at once; blocks on the disk. The operator's last one with scope `admin`
+    /// takes `force`.
     ///
     /// # Errors
     /// [`TokenError::NotFound`] when no live token has this id; [`TokenError::LastAdmin`].
@@ -275,7 +279,7 @@ impl Tokens {
 
     /// Ends the tokens whose time has come, and with them the requests that hold them; touches no
     /// disk. Returns whether [`Tokens::write_ends`] has something to write.
-    pub fn end_expired(&self) -> bool {
+    pub(crate) fn end_expired(&self) -> bool {
         let now = self.clock.now();
         let mut has_unwritten = false;
         for live in self.read_live().values() {
@@ -289,7 +293,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`TokenError::State`]; the next call writes them then.
-    pub fn write_ends(&self) -> Result<(), TokenError> {
+    pub(crate) fn write_ends(&self) -> Result<(), TokenError> {
         let lacking: Vec<Arc<LiveToken>> = self
             .read_live()
             .values()
@@ -307,7 +311,8 @@ impl Tokens {
     /// # Errors
     /// [`TokenError::Invalid`] or [`TokenError::Expired`].
     pub fn authenticate(&self, text: &str) -> Result<Arc<LiveToken>, TokenError> {
-        let presented = Presented::parse(text).map_err(|MalformedToken| TokenError::Invalid)?;
+        let presented =
+            PresentedToken::parse(text).map_err(|MalformedToken| TokenError::Invalid)?;
         let live = self.read_live().get(presented.id()).cloned();
         // An unknown id costs the same comparison as a known one.
         let expected = live.as_ref().map_or([0; 32], |live| live.secret_sha256);
@@ -335,7 +340,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`TokenError::State`]; the times are written by the next call then.
-    pub fn write_last_used(&self) -> Result<(), TokenError> {
+    pub(crate) fn write_last_used(&self) -> Result<(), TokenError> {
         let stale: Vec<(Arc<LiveToken>, i64)> = self
             .read_live()
             .values()
@@ -355,7 +360,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Sees to it that an admin token exists; blocks on the disk.
+    /// Creates an admin token if there is none; blocks on the disk.
     ///
     /// When there is none (first start, or `state.db` was rebuilt) one is made, written to `path`
     /// with mode 0600 and returned, to be shown once.
@@ -374,8 +379,8 @@ impl Tokens {
             tenant: None,
             ttl_ms: None,
         })?;
-        // The file first: a crash in between leaves a file that the next start replaces, rather
-        // than an admin token that nobody knows.
+        // Write the file first: a crash in between leaves a file that the next start replaces,
+        // rather than an admin token whose secret is lost.
         let text = format!("{}\n", presented.text().as_str());
         durable::write_file(path, text.as_bytes(), 0o600).map_err(|source| TokenError::File {
             path: path.to_owned(),
@@ -384,7 +389,8 @@ impl Tokens {
         self.keep(token, &presented).map(Some)
     }
 
-    /// Whether a token is the operator's, and no other one of the operator's lasts for [`ADMIN_REST_MIN`].
+    /// Whether a token is the operator's, and no other one of the operator's lasts for
+    /// [`ADMIN_REST_MIN`].
     fn is_last_admin(&self, id: &str) -> bool {
         let (now, live) = (self.clock.now(), self.read_live());
         let admins: Vec<_> = live.values().filter(|live| is_admin(live, now)).collect();
@@ -395,14 +401,14 @@ impl Tokens {
         admins.iter().any(|live| live.id == id) && !admins.iter().any(|live| lasts(live))
     }
 
-    fn draft(&self, request: &TokenRequest) -> Result<(Token, Presented), TokenError> {
+    fn draft(&self, request: &TokenRequest) -> Result<(Token, PresentedToken), TokenError> {
         let now = self.clock.now();
-        let presented = Presented::generate(self.entropy.as_ref());
+        let presented = PresentedToken::generate(self.entropy.as_ref());
         let token = request.validate(presented.id(), now, &self.areas)?;
         Ok((token, presented))
     }
 
-    fn keep(&self, token: Token, presented: &Presented) -> Result<NewToken, TokenError> {
+    fn keep(&self, token: Token, presented: &PresentedToken) -> Result<NewToken, TokenError> {
         let _change = self.changing();
         self.sweep()?;
         TOKENS_MAX.check(self.read_live().len() as u64 + 1)?;
@@ -421,7 +427,8 @@ impl Tokens {
         })
     }
 
-    /// Forgets what ended long ago, so that neither the file nor memory grows with time.
+    /// Deletes tokens that ended more than [`ENDED_KEPT`] ago, so that neither the file nor memory
+    /// grows with time.
     fn sweep(&self) -> Result<(), TokenError> {
         let horizon = minus(self.clock.now(), ENDED_KEPT);
         store::delete_ended(&self.database, horizon)?;
@@ -431,16 +438,16 @@ impl Tokens {
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {
-        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.change)
     }
 
     fn read_live(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<LiveToken>>> {
         // The map is changed by single calls only, so a panic elsewhere leaves it whole.
-        self.live.read().unwrap_or_else(PoisonError::into_inner)
+        read_lock(&self.live)
     }
 
     fn write_live(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<String, Arc<LiveToken>>> {
-        self.live.write().unwrap_or_else(PoisonError::into_inner)
+        write_lock(&self.live)
     }
 }
 

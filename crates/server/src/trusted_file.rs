@@ -1,4 +1,4 @@
-//! Files of the settings that decide who gets in.
+//! Reads files of the settings that decide on authentication.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Egret's own metadata: one SQLite file, `state.db`, in which each part keeps its tables.
 //!
 //! A part opens the file with its own ordered, checksummed migrations and gets a connection.
-//! Commits are durable (`synchronous=FULL`): what is acknowledged has been flushed. A part that has
-//! changes whose loss in a crash of the machine is harmless makes them by [`Database::relaxed`].
-//! Of a damaged file [`repair`] saves what can be read.
+//! Commits are durable (`synchronous=FULL`): what is acknowledged has been flushed. A part whose
+//! changes may be lost in a crash of the machine makes them by [`Database::relaxed`]. [`repair`]
+//! salvages the readable part of a damaged file.
 
 pub mod repair;
 mod schema;
@@ -14,17 +14,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use egret_base::{Coded, Kind, Timestamp};
+use egret_base::sync::lock;
+use egret_base::{CodedError, Kind, Timestamp};
 use sha2::{Digest, Sha256};
 
 pub use rusqlite;
 use rusqlite::ErrorCode;
 pub use schema::{Tables, make_missing_tables, missing_tables};
 
-/// What is added to a file's name for its write-ahead log.
+/// Suffix of the write-ahead log's file name.
 const LOG: &str = "-wal";
 
-/// A file and what SQLite keeps beside it, by what is added to its name.
+/// Suffixes of the file and of those that SQLite keeps beside it.
 const SUFFIXES: [&str; 4] = ["", LOG, "-shm", "-journal"];
 
 /// How long a connection waits for another one's commit.
@@ -39,7 +40,7 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-/// What can go wrong with `state.db`.
+/// Errors of opening and using `state.db`.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// SQLite refused or failed.
@@ -48,7 +49,7 @@ pub enum StateError {
     /// The file could not be created or moved.
     #[error("state.db at {path}: {source}")]
     File {
-        /// The file.
+        /// Path of the file or directory.
         path: PathBuf,
         /// The operating system's error.
         source: std::io::Error,
@@ -58,9 +59,9 @@ pub enum StateError {
         "state.db: migration {component}/{name} has changed since it ran: use the Egret version that wrote it"
     )]
     Changed {
-        /// The part.
+        /// Name of the part whose migration changed.
         component: &'static str,
-        /// The migration.
+        /// Name of the migration that changed.
         name: String,
     },
     /// A newer Egret has written the file.
@@ -68,7 +69,7 @@ pub enum StateError {
         "state.db: {component} was migrated by a newer Egret (step {found}, this one knows {known}): use that version"
     )]
     Newer {
-        /// The part.
+        /// Name of the part whose tables are newer.
         component: &'static str,
         /// Steps found in the file.
         found: usize,
@@ -77,7 +78,7 @@ pub enum StateError {
     },
 }
 
-impl Coded for StateError {
+impl CodedError for StateError {
     fn code(&self) -> &'static str {
         match self {
             StateError::Sqlite(_) => "state_unavailable",
@@ -122,8 +123,8 @@ impl Database {
 
     /// A further connection to tables that [`Database::open`] has brought up to date, whose commits
     /// survive the end of the process at any moment but are not flushed: a crash of the machine may
-    /// undo the last of them, in order. The caller sees to it that [`Database::checkpoint`] is called
-    /// now and then, or the log grows.
+    /// undo the last of them, in order. The caller sees to it that [`Database::checkpoint`] is
+    /// called now and then, or the log grows.
     ///
     /// # Errors
     /// [`StateError`] when the file cannot be opened.
@@ -153,14 +154,13 @@ impl Database {
     /// The connection, held for the duration of the guard.
     pub fn lock(&self) -> MutexGuard<'_, rusqlite::Connection> {
         // A panic while the lock was held rolled its transaction back; the connection is sound.
-        self.connection
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.connection)
     }
 }
 
-/// Moves everything that is in the write-ahead log to the file and empties the log, so that a copy of the file alone is
-/// whole until the next change. Connections of other parts may be open, but not at work.
+/// Moves everything that is in the write-ahead log to the file and empties the log, so that a copy
+/// of the file alone is whole until the next change. Connections of other parts may be open, but
+/// not at work.
 ///
 /// # Errors
 /// [`StateError::Sqlite`], also where a connection is at work for longer than is waited for it.
@@ -174,13 +174,14 @@ pub fn seal(path: &Path) -> Result<(), StateError> {
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
     if is_busy {
         let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
-        let reason = "another connection is at work".to_owned();
+        let reason = "another connection is using the file".to_owned();
         return Err(rusqlite::Error::SqliteFailure(busy, Some(reason)).into());
     }
     Ok(())
 }
 
-/// Moves an unreadable `state.db` aside, or what is no file, so that its parts can be rebuilt from what is on disk.
+/// Moves aside a `state.db` that is unreadable or no file, so that its parts can be rebuilt from
+/// the data on disk.
 ///
 /// Returns where it was moved to, or `None` when the file is missing or sound. Call it before
 /// any [`Database::open`] of this process.
@@ -194,8 +195,9 @@ pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBu
     set_aside(path, now).map(Some)
 }
 
-/// Moves what is no file aside where SQLite keeps a file of its own beside `state.db`, which it could not open then.
-/// Returns where it was moved to: what the file had held is not in `state.db`.
+/// Moves aside anything that is no file in the place of one of SQLite's own files beside
+/// `state.db`, which SQLite could not open then. Returns the new paths; the contents of those files
+/// are lost.
 ///
 /// # Errors
 /// [`StateError::File`] when it cannot be moved.
@@ -212,14 +214,14 @@ pub fn set_aside_no_logs(path: &Path, now: Timestamp) -> Result<Vec<PathBuf>, St
     Ok(moved)
 }
 
-/// What is no file and stands where SQLite keeps a file of its own beside `state.db`.
+/// Paths beside `state.db` at which SQLite keeps files of its own, but something else is.
 fn no_logs(path: &Path) -> Vec<PathBuf> {
     let logs = SUFFIXES[1..].iter().map(|suffix| with_suffix(path, suffix));
     logs.filter(|log| log.exists() && !log.is_file()).collect()
 }
 
-/// Moves a `state.db` aside that has not what an earlier start has left in it (see [`missing_tables`]), and returns where
-/// it was moved to.
+/// Moves aside a `state.db` that lacks tables which an earlier start has created (see
+/// [`missing_tables`]), and returns its new path.
 ///
 /// # Errors
 /// [`StateError::File`].
@@ -229,7 +231,7 @@ pub fn set_aside(path: &Path, now: Timestamp) -> Result<PathBuf, StateError> {
     Ok(aside)
 }
 
-/// Damage is what SQLite calls damage; a full disk or a busy file is not.
+/// Only what SQLite reports as damage counts; a full disk or a busy file does not.
 fn is_sound(path: &Path) -> Result<bool, StateError> {
     let check = || -> rusqlite::Result<String> {
         let connection = rusqlite::Connection::open(path)?;

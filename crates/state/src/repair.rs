@@ -1,9 +1,9 @@
-//! Repair of a damaged `state.db`: what of it can be read is copied, row by row, into a new file. Done while nothing
-//! else uses the file; the original is kept.
+//! Repair of a damaged `state.db`: what of it can be read is copied, row by row, into a new file.
+//! Done while nothing else uses the file; the original is kept.
 //!
-//! SQLite's pages have no checksums: what is found is damage of the structure (`PRAGMA integrity_check`). Rows are read
-//! from the start of their table up to the first damaged page, and from its end back to the last one. Nothing is
-//! changed by an examination: it works on a copy.
+//! SQLite's pages have no checksums: what is found is damage of the structure (`PRAGMA
+//! integrity_check`). Rows are read from the start of their table up to the first damaged page, and
+//! from its end back to the last one. Nothing is changed by an examination: it works on a copy.
 
 mod files;
 
@@ -25,36 +25,33 @@ use crate::{
 /// The table of [`crate::Database::open`], without which no other one can be used.
 pub const MIGRATION_TABLE: &str = "migration";
 
-/// What is wrong with a directory, or another thing that is no file, in the place of one.
-const NO_FILE: &str = "it is no file";
+/// Problem of a path at which there is a directory or another thing that is no file.
+const NO_FILE: &str = "it is not a file";
 
-/// Lines of `PRAGMA integrity_check` that are shown.
+/// Lines of `PRAGMA integrity_check` that are reported, at most.
 const PROBLEMS_MAX: usize = 3;
 
-/// What is wrong with a file, and what of it can be read.
+/// Damage of a file, and its readable contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// What SQLite says.
+    /// The problem as SQLite reports it.
     pub problem: String,
-    /// The tables of a new file; none when nothing can be made of what is there.
+    /// Tables of a repaired file; empty if nothing can be salvaged.
     pub tables: Vec<SalvagedTable>,
 }
 
-/// What of a table can be read.
+/// The readable part of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SalvagedTable {
-    /// The table's name.
+    /// Name of the table.
     pub name: String,
-    /// Rows that can be read.
+    /// Number of readable rows.
     pub rows: u64,
     /// Whether these are all rows.
     pub is_whole: bool,
 }
 
-/// What is wrong with `state.db`; `None` when nothing is, or there is no such file.
-///
-/// # Errors
-/// [`StateError`] when it cannot be copied or examined.
+/// Examines `state.db` for damage. Returns `None` if there is none, or no such file.
 pub fn examine(path: &Path) -> Result<Option<Damage>, StateError> {
     if !path.exists() {
         return Ok(None);
@@ -71,7 +68,7 @@ pub fn examine(path: &Path) -> Result<Option<Damage>, StateError> {
     let logs = no_logs(path);
     let logs = logs.iter().map(|log| {
         let name = log.file_name().unwrap_or_default().to_string_lossy();
-        format!("{name} is no file: what it had held is lost")
+        format!("{name} is not a file: its former content is lost")
     });
     let problems: Vec<String> = std::iter::once(problem).chain(logs).collect();
     Ok(Some(Damage {
@@ -87,10 +84,8 @@ fn no_file() -> Damage {
     }
 }
 
-/// The tables that a sound `state.db` lacks, as [`missing_tables`]; none where there is no such file.
-///
-/// # Errors
-/// [`StateError`] when it cannot be copied or examined.
+/// The tables that a sound `state.db` lacks, as [`missing_tables`]; none where there is no such
+/// file.
 pub fn examine_tables(path: &Path, parts: &[Tables]) -> Result<Vec<String>, StateError> {
     if !path.is_file() {
         return Ok(Vec::new());
@@ -100,11 +95,12 @@ pub fn examine_tables(path: &Path, parts: &[Tables]) -> Result<Vec<String>, Stat
     missing_tables(&copy, parts)
 }
 
-/// Puts a file with what can be read of a damaged one in its place. The original is kept beside it, under a name with
-/// `.damaged-` and `stamp` in it. Where nothing can be made of it there is no file then: the next start begins one.
+/// Replaces a damaged file by one with its readable contents. The original is kept beside it, under
+/// a name with `.damaged-` and `stamp` in it. If nothing can be salvaged, no file is left: the next
+/// start creates one.
 ///
 /// # Errors
-/// [`StateError`]; the original is where it was, or under that name.
+/// [`StateError`]; the original is at its path, or under that name.
 pub fn repair(path: &Path, stamp: &str) -> Result<(), StateError> {
     restore(path, path, stamp, &proceed)
 }
@@ -117,7 +113,8 @@ pub fn files_set_aside(path: &Path) -> Result<Vec<PathBuf>, StateError> {
     set_aside_of(path, &[""])
 }
 
-/// What starts of Egret have set aside that was no file in the place of a log, oldest first.
+/// Things other than files that starts of Egret have set aside from the place of a log, oldest
+/// first.
 ///
 /// # Errors
 /// [`StateError::File`].
@@ -127,11 +124,13 @@ pub fn logs_set_aside(path: &Path) -> Result<Vec<PathBuf>, StateError> {
 
 fn set_aside_of(path: &Path, suffixes: &[&str]) -> Result<Vec<PathBuf>, StateError> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let prefixes = suffixes.iter().map(|suffix| {
-        let prefix = with_suffix(path, &format!("{suffix}.corrupt-"));
-        prefix.file_name().unwrap_or_default().to_owned()
-    });
-    let prefixes: Vec<OsString> = prefixes.collect();
+    let prefixes: Vec<OsString> = suffixes
+        .iter()
+        .map(|suffix| {
+            let prefix = with_suffix(path, &format!("{suffix}.corrupt-"));
+            prefix.file_name().unwrap_or_default().to_owned()
+        })
+        .collect();
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed(directory))? {
         let entry = entry.map_err(failed(directory))?;
@@ -150,10 +149,8 @@ fn set_aside_of(path: &Path, suffixes: &[&str]) -> Result<Vec<PathBuf>, StateErr
     Ok(found)
 }
 
-/// What can be read of a file that was set aside, and how many rows of `table` the present file lacks.
-///
-/// # Errors
-/// [`StateError`].
+/// The readable contents of a file that was set aside, and how many of its rows of `table` the
+/// current file lacks.
 pub fn examine_set_aside(
     aside: &Path,
     path: &Path,
@@ -184,11 +181,9 @@ pub fn examine_set_aside(
     Ok((damage, missing))
 }
 
-/// Adds the rows of `table` to the present file that it lacks and one that was set aside has; without a present file all
-/// that can be read becomes it. The file that was set aside is kept under a name with `.damaged-` and `stamp` in it.
-///
-/// # Errors
-/// [`StateError`].
+/// Adds the rows of `table` that a file set aside has and the current file lacks. Without a current
+/// file, all readable contents become it. The file that was set aside is kept under a name with
+/// `.damaged-` and `stamp` in it.
 pub fn put_back(aside: &Path, path: &Path, table: &str, stamp: &str) -> Result<(), StateError> {
     if !path.exists() || !aside.is_file() {
         return restore(aside, path, stamp, &proceed);
@@ -205,7 +200,7 @@ pub fn put_back(aside: &Path, path: &Path, table: &str, stamp: &str) -> Result<(
     sync_directory(path)
 }
 
-/// What `PRAGMA integrity_check` finds.
+/// Result of `PRAGMA integrity_check`.
 fn problem_of(path: &Path) -> Result<Option<String>, StateError> {
     let check = || -> rusqlite::Result<Vec<String>> {
         let connection = Connection::open(path)?;
@@ -220,7 +215,7 @@ fn problem_of(path: &Path) -> Result<Option<String>, StateError> {
     }
 }
 
-/// Whether SQLite calls it damage; a full disk is none.
+/// Whether SQLite reports damage; a full disk is none.
 fn is_damage(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
     matches!(
@@ -229,8 +224,8 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Copies what can be read of a file into a new one. `None` when the new one cannot be used: the definitions of the
-/// tables, or which migrations have run, cannot be read.
+/// Copies the readable contents of a file into a new one. `None` if the new one is not usable: the
+/// definitions of the tables, or the recorded migrations, cannot be read.
 fn salvage(from: &Path, to: &Path) -> Result<Option<Vec<SalvagedTable>>, StateError> {
     let source = Connection::open(from)?;
     let definitions = match read_definitions(&source) {
@@ -263,7 +258,7 @@ fn salvage(from: &Path, to: &Path) -> Result<Option<Vec<SalvagedTable>>, StateEr
     Ok(is_usable.then_some(tables))
 }
 
-/// A table, or an index or other thing on one.
+/// Definition of a table, or of an index or other object on one.
 pub(crate) struct Definition {
     pub(crate) name: String,
     pub(crate) sql: String,
@@ -285,7 +280,7 @@ pub(crate) fn read_definitions(connection: &Connection) -> rusqlite::Result<Vec<
     rows.collect()
 }
 
-/// Copies the rows of a table from both ends up to what cannot be read.
+/// Copies the rows of a table from both ends up to the damage.
 fn copy_rows(
     source: &Connection,
     target: &Connection,
@@ -309,7 +304,7 @@ fn copy_rows(
             .iter()
             .map(|key| format!("{key} {direction}"))
             .collect();
-        // Rows are read from the table itself: what is damaged may be an index.
+        // Read rows from the table itself: an index may be damaged.
         let not_indexed = if has_rowid.is_ok() {
             " NOT INDEXED"
         } else {
@@ -333,7 +328,7 @@ fn copy_rows(
     })
 }
 
-/// Copies rows until the end or until one cannot be read; returns whether it was the end.
+/// Copies rows until the end, or until one cannot be read; returns whether the end was reached.
 fn copy_until_damage(
     source: &Connection,
     query: &str,
@@ -387,8 +382,8 @@ fn columns_of(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Colu
     rows.collect()
 }
 
-/// Adds the rows of a table that `to` lacks; returns how many. Of a table that one of the files has with more columns,
-/// those that both have; none where the key is not among them.
+/// Adds the rows of a table that `to` lacks; returns how many. If the columns of both files differ,
+/// the common ones are copied; no rows if the key is not among them.
 fn add_rows(from: &Path, to: &Path, table: &str) -> Result<u64, StateError> {
     let connection = Connection::open(to)?;
     connection.busy_timeout(crate::BUSY_TIMEOUT)?;
@@ -426,7 +421,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn make(path: &Path) -> Result<Self, StateError> {
         let directory = with_suffix(path, ".scratch");
-        // One that an earlier repair was stopped in.
+        // Left by an earlier repair that was interrupted.
         match fs::remove_dir_all(&directory) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -441,12 +436,12 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// A copy of a file with its logs.
+    /// Copies a file with its logs.
     fn copy_of(&self, path: &Path, name: &str) -> Result<PathBuf, StateError> {
         let copy = self.file(name);
         for suffix in ["", LOG, "-journal"] {
             let from = with_suffix(path, suffix);
-            // A start moves aside what is no file.
+            // Not a file: the next start moves it aside.
             if from.is_file() {
                 fs::copy(&from, with_suffix(&copy, suffix)).map_err(failed(&from))?;
             }
@@ -457,7 +452,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left is removed by the next repair.
+        // Anything left is removed by the next repair.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

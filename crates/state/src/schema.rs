@@ -1,4 +1,4 @@
-//! Which tables a file must have by the migrations that it says have run.
+//! Comparison of a file's tables with those that its recorded migrations create.
 
 use std::path::Path;
 
@@ -10,14 +10,15 @@ use crate::{Migration, StateError, applied, checksum};
 /// The tables of one part: its name in the file, and its migrations.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables {
-    /// The part.
+    /// Name of the part, as recorded in the file.
     pub component: &'static str,
-    /// Its schema, step by step.
+    /// Migrations of its schema, in order.
     pub migrations: &'static [Migration],
 }
 
-/// The tables that a sound file lacks, although migrations that it says have run make them. Of a file in which none of
-/// the parts has run a migration, the table of migrations itself: the file is empty, or of another program.
+/// Tables that a sound file lacks although its recorded migrations create them. If no part has run
+/// a migration, the table of migrations itself is reported: the file is empty, or of another
+/// program.
 ///
 /// # Errors
 /// [`StateError::Sqlite`].
@@ -32,7 +33,8 @@ pub fn missing_tables(path: &Path, parts: &[Tables]) -> Result<Vec<String>, Stat
     Ok(tables.map(|definition| definition.name).collect())
 }
 
-/// Makes the tables of [`missing_tables`] anew, empty, with their indexes. Does nothing to a file that is not Egret's.
+/// Creates the tables of [`missing_tables`], empty, with their indexes. Does nothing to a file that
+/// is not Egret's.
 ///
 /// # Errors
 /// [`StateError::Sqlite`].
@@ -55,8 +57,9 @@ pub fn make_missing_tables(path: &Path, parts: &[Tables]) -> Result<(), StateErr
     Ok(())
 }
 
-/// An empty database in memory in which the migrations have run that the file says have run; `None` when it says so of
-/// none. Those of another version of Egret are left out: opening the file refuses them.
+/// An empty database in memory in which the migrations have run that the file says have run; `None`
+/// when it says so of none. Those of another version of Egret are left out: opening the file
+/// refuses them.
 fn model(connection: &Connection, parts: &[Tables]) -> Result<Option<Connection>, StateError> {
     if !has_migrations(connection)? {
         return Ok(None);

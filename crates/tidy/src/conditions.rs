@@ -1,5 +1,5 @@
-//! Conditions: each name that a fault is given in the code has a row in the reference, and the other
-//! way round.
+//! Conditions: each name that a fault is given in the code has a row in the reference, and the
+//! other way round.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::tree::File;
 /// The page that lists them.
 pub const PAGE: &str = "docs/reference/conditions.md";
 
-/// What a condition's name comes after.
+/// Code that precedes the name of a condition.
 const MAKERS: [&str; 4] = [
     "Condition::new(",
     "ConditionSet::new(",
@@ -17,7 +17,7 @@ const MAKERS: [&str; 4] = [
     "condition::occurs(",
 ];
 
-/// What names are given in tests of the list itself.
+/// Prefix of names that only tests of the list itself use.
 const TEST_PREFIX: &str = "test_";
 
 /// Names in `sources` without a row in `page`, rows of which no source has the name, and names that
@@ -55,7 +55,8 @@ pub fn check(page: &File, sources: &[&File]) -> Vec<Finding> {
 fn names(text: &str) -> impl Iterator<Item = (usize, Option<&str>)> {
     let made = MAKERS.iter().flat_map(|maker| text.match_indices(maker));
     made.filter(|(at, _)| {
-        // `egret_x::Condition::new` is one, `PreCondition::new` and `SeccompCondition::new` are none.
+        // `egret_x::Condition::new` is one, `PreCondition::new` and `SeccompCondition::new` are
+        // none.
         let before = text[..*at].chars().next_back();
         !before.is_some_and(|before| before.is_alphanumeric() || before == '_')
     })

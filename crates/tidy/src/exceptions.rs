@@ -3,14 +3,14 @@
 
 use crate::Finding;
 
-/// One allowed breach.
+/// A finding that is allowed, and the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Exception {
-    /// The rule's name.
+    /// Name of the rule that is broken.
     pub rule: &'static str,
-    /// The file.
+    /// Path of the file, relative to the root.
     pub path: &'static str,
-    /// The finding's subject.
+    /// Subject of the finding, such as a function's name.
     pub subject: &'static str,
     /// Why the rule does not serve here.
     pub reason: &'static str,
@@ -18,6 +18,12 @@ pub struct Exception {
 
 /// Every exception of this repository.
 pub const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        rule: "import-circle",
+        path: "crates/views/src/core/analyse.rs",
+        subject: "core::analyse and files below it",
+        reason: "a recursive descent through a query, whose parts hold each other",
+    },
     Exception {
         rule: "long-function",
         path: "crates/documents/src/core/openapi/parameters.rs",

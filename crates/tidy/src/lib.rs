@@ -3,6 +3,8 @@
 
 pub mod conditions;
 pub mod exceptions;
+pub mod imports;
+pub mod language;
 pub mod manifests;
 pub mod markdown;
 pub mod promises;

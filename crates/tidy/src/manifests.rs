@@ -1,5 +1,5 @@
-//! Rules for `Cargo.toml`: who may depend on whom, and one table in which every outside dependency
-//! is declared.
+//! Rules for `Cargo.toml`: which crate may depend on which, and one table in which every outside
+//! dependency is declared.
 
 use serde_json::Value as Json;
 use toml::{Table, Value};
@@ -13,7 +13,29 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("egret-linux", &[]),
     ("egret-tls", &[]),
     ("egret-log", &["egret-base"]),
+    ("egret-metrics-model", &[]),
+    // Only its tests use the random numbers of the log's simulator.
+    (
+        "egret-metrics-wire",
+        &["egret-base", "egret-log", "egret-metrics-model"],
+    ),
+    ("egret-go-template", &["egret-metrics-model"]),
+    // Only its example reads the text format.
+    (
+        "egret-blocks",
+        &[
+            "egret-base",
+            "egret-log",
+            "egret-metrics-model",
+            "egret-metrics-wire",
+        ],
+    ),
     ("egret-outgoing", &["egret-base", "egret-tls"]),
+    // Only its tests use the random numbers of the log's simulator.
+    (
+        "egret-promql",
+        &["egret-base", "egret-log", "egret-metrics-model"],
+    ),
     ("egret-proto", &[]),
     ("egret-state", &["egret-base"]),
     (
@@ -37,9 +59,14 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "egret-series",
         &[
             "egret-base",
+            "egret-blocks",
+            "egret-go-template",
             "egret-log",
+            "egret-metrics-model",
+            "egret-metrics-wire",
             "egret-outgoing",
             "egret-postgres",
+            "egret-promql",
         ],
     ),
     ("egret-views", &["egret-base", "egret-postgres"]),
@@ -56,7 +83,10 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-branches",
             "egret-documents",
             "egret-linux",
+            "egret-metrics-model",
+            "egret-metrics-wire",
             "egret-outgoing",
+            "egret-promql",
             "egret-proto",
             "egret-queue",
             "egret-series",
@@ -66,8 +96,17 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     // Only its tests start a server themselves.
     (
         "egret-bench",
-        &["egret-postgres", "egret-proto", "egret-tidy", "egret-tls"],
+        &[
+            "egret-bench-cli",
+            // The log has no public door.
+            "egret-log",
+            "egret-postgres",
+            "egret-proto",
+            "egret-tidy",
+            "egret-tls",
+        ],
     ),
+    ("egret-bench-cli", &["egret-linux", "egret-tls"]),
     (
         "egret",
         &[
@@ -75,7 +114,10 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-linux",
             "egret-documents",
             "egret-log",
+            "egret-metrics-model",
+            "egret-metrics-wire",
             "egret-outgoing",
+            "egret-promql",
             "egret-queue",
             "egret-series",
             "egret-views",
@@ -83,7 +125,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-postgres",
             "egret-branches",
             "egret-server",
-            "egret-bench",
+            "egret-bench-cli",
             "egret-tls",
             // Only its tests speak gRPC themselves.
             "egret-proto",
@@ -93,8 +135,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("egret-tidy", &[]),
 ];
 
-/// Crates that may make HTTP clients: the guarded one for requests that users cause, the command line and
-/// the load harness for requests of the user at the keyboard.
+/// Crates that may make HTTP clients: the guarded one for requests that users cause, the command
+/// line and the load harness for requests of the user at the keyboard.
 const HTTP_CLIENTS: [&str; 3] = ["egret-outgoing", "egret", "egret-bench"];
 
 const DEPENDENCY_TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];

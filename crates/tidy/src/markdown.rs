@@ -7,6 +7,10 @@ use crate::tree::File;
 
 const CRATE_README_LINES_MAX: usize = 120;
 const ARCHITECTURE_LINES_MAX: usize = 300;
+const README_LINES_MAX: usize = 150;
+/// The directory that `make docs` builds as a book, and its table of contents.
+const BOOK: &str = "docs/";
+const SUMMARY: &str = "docs/SUMMARY.md";
 const SHELL_FENCES: [&str; 4] = ["console", "sh", "shell", "bash"];
 
 /// A command that a page shows in a shell block.
@@ -23,6 +27,7 @@ pub fn check_length(file: &File) -> Option<Finding> {
     let lines = file.text.lines().count();
     let max = match file.path.as_str() {
         "ARCHITECTURE.md" => ARCHITECTURE_LINES_MAX,
+        "README.md" => README_LINES_MAX,
         path if path.starts_with("crates/") && path.ends_with("/README.md") => {
             CRATE_README_LINES_MAX
         }
@@ -38,13 +43,31 @@ pub fn check_length(file: &File) -> Option<Finding> {
     })
 }
 
-/// Relative links of `file` that lead nowhere. `pages` are all files of the checkout; `exists` says
-/// whether a path that is no text file is there (a picture, a directory).
+/// Relative links of `file` that lead nowhere, or from a page of the book out of it. `pages` are
+/// all files of the checkout; `exists` says whether a path that is no text file is there (a
+/// picture, a directory).
 pub fn check_links(file: &File, pages: &[File], exists: impl Fn(&str) -> bool) -> Vec<Finding> {
     links(&file.text)
         .into_iter()
         .filter(|(_, target)| !leads_somewhere(file, target, pages, &exists))
         .map(|(line, target)| Finding::new("broken-link", &file.path, line, target))
+        .collect()
+}
+
+/// Pages of the book that its table of contents does not link to: the book would lack them.
+pub fn check_summary(pages: &[File]) -> Vec<Finding> {
+    let summary = pages.iter().find(|page| page.path == SUMMARY);
+    let linked: Vec<String> = summary
+        .map(|page| links(&page.text))
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(_, target)| format!("{BOOK}{target}"))
+        .collect();
+    pages
+        .iter()
+        .filter(|page| page.path.starts_with(BOOK) && page.path.ends_with(".md"))
+        .filter(|page| page.path != SUMMARY && !linked.contains(&page.path))
+        .map(|page| Finding::new("unlisted-page", &page.path, 1, SUMMARY))
         .collect()
 }
 
@@ -304,6 +327,9 @@ fn leads_somewhere(
             None => return false,
         }
     };
+    if file.path.starts_with(BOOK) && !path.starts_with(BOOK) {
+        return false;
+    }
     match (pages.iter().find(|page| page.path == path), anchor) {
         (Some(page), Some(anchor)) if path.ends_with(".md") => {
             anchors(&page.text).iter().any(|found| found == anchor)

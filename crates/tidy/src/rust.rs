@@ -32,7 +32,7 @@ pub fn check(file: &File) -> Vec<Finding> {
 }
 
 /// Test code by its place: `tests.rs` beside what it tests, and everything below `tests/`.
-fn is_test_file(path: &str) -> bool {
+pub(crate) fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.split('/').any(|part| part == "tests")
 }
 
@@ -106,10 +106,9 @@ impl Scan<'_> {
         if word(keyword).as_deref() != Some("fn") {
             return;
         }
-        let body = rest.iter().find(|tree| {
-            is_punct(tree, ';')
-                || matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
-        });
+        let body = rest
+            .iter()
+            .find(|tree| is_punct(tree, ';') || is_brace(tree));
         let Some(TokenTree::Group(body)) = body else {
             return;
         };
@@ -170,7 +169,7 @@ impl Scan<'_> {
 }
 
 /// Whether the tokens before a brace are `#[cfg(test)] … mod name`.
-fn opens_test_module(before: &[TokenTree]) -> bool {
+pub(crate) fn opens_test_module(before: &[TokenTree]) -> bool {
     let [.., keyword, TokenTree::Ident(_)] = before else {
         return false;
     };
@@ -194,7 +193,7 @@ fn opens_test_module(before: &[TokenTree]) -> bool {
         })
 }
 
-fn flatten(stream: TokenStream) -> Vec<TokenTree> {
+pub(crate) fn flatten(stream: TokenStream) -> Vec<TokenTree> {
     stream
         .into_iter()
         .flat_map(|tree| match &tree {
@@ -204,14 +203,18 @@ fn flatten(stream: TokenStream) -> Vec<TokenTree> {
         .collect()
 }
 
-fn word(tree: &TokenTree) -> Option<String> {
+pub(crate) fn word(tree: &TokenTree) -> Option<String> {
     match tree {
         TokenTree::Ident(ident) => Some(ident.to_string()),
         _ => None,
     }
 }
 
-fn is_punct(tree: &TokenTree, character: char) -> bool {
+pub(crate) fn is_brace(tree: &TokenTree) -> bool {
+    matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
+}
+
+pub(crate) fn is_punct(tree: &TokenTree, character: char) -> bool {
     matches!(tree, TokenTree::Punct(punct) if punct.as_char() == character)
 }
 

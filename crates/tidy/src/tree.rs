@@ -8,11 +8,18 @@ use std::path::{Path, PathBuf};
 pub struct File {
     /// Relative to the root, with `/`.
     pub path: String,
-    /// What it holds.
+    /// Contents of the file.
     pub text: String,
 }
 
-const BUILT_OR_FETCHED: [&str; 4] = ["target", "node_modules", "__pycache__", ".git"];
+const BUILT_OR_FETCHED: [&str; 6] = [
+    "target",
+    "node_modules",
+    "dist",
+    "dist-test",
+    "__pycache__",
+    ".git",
+];
 
 /// The root of the checkout this crate was built in.
 pub fn root() -> PathBuf {

@@ -35,7 +35,7 @@ pub struct TrustedCertificates {
 }
 
 impl TrustedCertificates {
-    /// None yet.
+    /// A set without any certificate.
     pub fn none() -> Self {
         Self {
             roots: RootCertStore::empty(),
@@ -43,8 +43,8 @@ impl TrustedCertificates {
         }
     }
 
-    /// The certificates that this machine trusts, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. A certificate
-    /// that cannot be read is left out: old ones are found on many machines.
+    /// The certificates that this machine trusts, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR`
+    /// name. A certificate that cannot be read is left out: old ones are found on many machines.
     pub fn of_machine() -> Self {
         let mut trusted = Self::none();
         for certificate in rustls_native_certs::load_native_certs().certs {
@@ -69,8 +69,9 @@ impl TrustedCertificates {
     /// # Errors
     /// [`CertificatesError`]: it holds none, or one that cannot be read.
     pub fn add_pem(&mut self, pem: &[u8]) -> Result<(), CertificatesError> {
-        let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-        let certificates = certificates.map_err(|_| CertificatesError::Encoding)?;
+        let certificates = CertificateDer::pem_slice_iter(pem)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| CertificatesError::Encoding)?;
         if certificates.is_empty() {
             return Err(CertificatesError::Empty);
         }

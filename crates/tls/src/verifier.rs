@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WantsClientCert, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::ring;
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
@@ -15,13 +17,23 @@ use rustls::{
 
 use crate::certificates::{CertificatesError, TrustedCertificates, digest};
 
-/// Verifies that a certificate was issued by a trusted authority, or is a trusted one itself, and that it names the
-/// host, unless it may name another.
+/// Verifies that a certificate was issued by a trusted authority, or is a trusted one itself, and
+/// that it names the host, unless it may name another.
 #[derive(Debug)]
 pub struct CertificateVerifier {
-    chain: Arc<WebPkiServerVerifier>,
-    digests: HashSet<[u8; 32]>,
+    trust: Trust,
     any_host: bool,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// Which certificates are accepted.
+#[derive(Debug)]
+enum Trust {
+    Trusted {
+        chain: Arc<WebPkiServerVerifier>,
+        digests: HashSet<[u8; 32]>,
+    },
+    Pinned(CertificateDer<'static>),
 }
 
 impl CertificateVerifier {
@@ -33,12 +45,23 @@ impl CertificateVerifier {
         let TrustedCertificates { roots, digests } = trusted;
         let provider = Arc::new(ring::default_provider());
         let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        Ok(Self {
-            // Without lists of revoked certificates, it fails for nothing else.
-            chain: built.map_err(|_| CertificatesError::NoneTrusted)?,
-            digests,
+        // Without lists of revoked certificates, it fails for nothing else.
+        let chain = built.map_err(|_| CertificatesError::NoneTrusted)?;
+        Ok(Self::with_trust(Trust::Trusted { chain, digests }))
+    }
+
+    /// A verifier that accepts one certificate, whatever host and time it names: the client wants
+    /// the server that holds the key of this very certificate.
+    pub fn pinned(certificate: CertificateDer<'static>) -> Self {
+        Self::with_trust(Trust::Pinned(certificate))
+    }
+
+    fn with_trust(trust: Trust) -> Self {
+        Self {
+            trust,
             any_host: false,
-        })
+            algorithms: ring::default_provider().signature_verification_algorithms,
+        }
     }
 
     /// Lets a certificate name another host.
@@ -65,7 +88,8 @@ impl CertificateVerifier {
     }
 }
 
-/// Whether a certificate was refused because it is one of an authority (`CA:TRUE`) and not a trusted one itself.
+/// Whether a certificate was refused because it is one of an authority (`CA:TRUE`) and not a
+/// trusted one itself.
 pub fn is_of_authority(reason: &CertificateError) -> bool {
     // The library's own type is not exported.
     matches!(reason, CertificateError::Other(cause) if cause.to_string() == "CaUsedAsEndEntity")
@@ -80,14 +104,23 @@ impl ServerCertVerifier for CertificateVerifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let verified = self
-            .chain
-            .verify_server_cert(shown, intermediates, name, ocsp, now);
-        // A server may show a certificate of an authority (`CA:TRUE`), which `openssl req -x509` makes by default. The chain
-        // refuses it, after it has looked at its validity; OpenSSL accepts it where it is trusted.
+        let (chain, digests) = match &self.trust {
+            Trust::Trusted { chain, digests } => (chain, digests),
+            Trust::Pinned(certificate) if shown == certificate => {
+                return Ok(ServerCertVerified::assertion());
+            }
+            Trust::Pinned(_) => {
+                let reason = CertificateError::ApplicationVerificationFailure;
+                return Err(Error::InvalidCertificate(reason));
+            }
+        };
+        let verified = chain.verify_server_cert(shown, intermediates, name, ocsp, now);
+        // A server may show a certificate of an authority (`CA:TRUE`), which `openssl req -x509`
+        // makes by default. The chain refuses it, after it has looked at its validity; OpenSSL
+        // accepts it where it is trusted.
         let verified = match verified {
             Err(Error::InvalidCertificate(reason))
-                if is_of_authority(&reason) && self.digests.contains(&digest(shown)) =>
+                if is_of_authority(&reason) && digests.contains(&digest(shown)) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(shown)?, name)
                     .map(|()| ServerCertVerified::assertion())
@@ -109,8 +142,7 @@ impl ServerCertVerifier for CertificateVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain
-            .verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -119,12 +151,11 @@ impl ServerCertVerifier for CertificateVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain
-            .verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chain.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

@@ -1,20 +1,19 @@
-//! The engine's handle: what the doors call.
+//! The engine's handle, which the HTTP and gRPC frontends and the command line call.
 
 mod advice;
 mod change;
 mod find;
 mod follow;
-mod make;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use egret_base::Clock;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::sync::lock;
 use egret_postgres::Databases;
 use egret_postgres::databases::SessionPermit;
 use prometheus_client::registry::Registry;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::config::ViewsConfig;
@@ -23,64 +22,60 @@ use crate::metrics::Metrics;
 use crate::model::{
     Explanation, NewView, ReadableViews, RefreshReport, Verification, ViewName, ViewReport,
 };
-use crate::store::refresh::{Besides, Compares};
-use crate::store::registry;
-use crate::store::requests;
-use crate::store::{explain, history, install, remove, report};
-pub use crate::worker::feed::TasksTo;
-use crate::worker::keeper::{Keeper, Shared, lock};
-use crate::worker::watch_over;
-use advice::advised;
-pub(crate) use follow::usual;
-pub use follow::{Begins, Follower};
-pub(crate) use make::{fill, make, refreshed, withdraw};
+use crate::store::refresh::outcome::Comparison;
+use crate::store::refresh::request::{RefreshOptions, VerifyTrigger};
+use crate::store::{explain, history, install, registry, remove, report, requests};
+pub use crate::worker::context::TaskPublisher;
+use crate::worker::context::ViewsContext;
+use crate::worker::create::{create, fill, withdraw};
+use crate::worker::refresh_worker::ViewRefreshWorker;
+use crate::worker::refresh_workers::RefreshWorkers;
+use crate::worker::watch::watch_over;
+use advice::with_advice;
+pub use follow::{FollowMode, Follower};
 
 /// Views are in the databases of one server, which are this tenant's.
 const TENANT: &str = "default";
 
-/// What the engine is made of.
+/// Settings and parts that the engine is made of.
 pub struct Options {
-    /// The settings.
+    /// Settings of the views engine.
     pub config: ViewsConfig,
-    /// Where views may be.
+    /// Databases in which views may be, and their sessions.
     pub databases: Databases,
-    /// Wall-clock time.
+    /// Source of wall-clock time.
     pub clock: Arc<dyn Clock>,
-    /// Who makes tasks of changes; none: nobody does.
-    pub tasks: Option<TasksTo>,
+    /// Turns change sets into tasks; none: no change sets become tasks.
+    pub tasks: Option<TaskPublisher>,
 }
 
-/// Which view.
+/// A view, by its name and database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct ViewRef {
     /// The database that it is in; none: the only one with a view of this name.
     pub database: Option<String>,
-    /// Its name.
+    /// Schema and name of the view.
     pub name: ViewName,
 }
 
 /// The views of a server. Cheap to clone.
 #[derive(Clone)]
 pub struct Views {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<ViewsInner>,
 }
 
-pub(crate) struct Inner {
-    pub shared: Arc<Shared>,
-    keepers: Mutex<BTreeMap<String, Arc<Keeper>>>,
-    /// A database may have its first view.
-    pub changed: Notify,
-    /// Places for those who follow views.
+pub(crate) struct ViewsInner {
+    pub workers: Arc<RefreshWorkers>,
+    /// One permit for each follower, `views.followers_max` in all.
     pub followers: Arc<Semaphore>,
-    pub stopping: watch::Sender<bool>,
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Views {
-    /// The views in these databases.
+    /// An engine for the views in the databases of `options`; registers its metrics.
     pub fn new(options: Options, registry: &mut Registry) -> Self {
         let followers = Semaphore::new(options.config.followers_max as usize);
-        let shared = Shared {
+        let context = ViewsContext {
             config: options.config,
             databases: options.databases,
             clock: options.clock,
@@ -88,20 +83,25 @@ impl Views {
             tasks: options.tasks,
         };
         Self {
-            inner: Arc::new(Inner {
-                shared: Arc::new(shared),
-                keepers: Mutex::default(),
-                changed: Notify::new(),
+            inner: Arc::new(ViewsInner {
+                workers: Arc::new(RefreshWorkers::new(context)),
                 followers: Arc::new(followers),
-                stopping: watch::Sender::new(false),
                 watcher: Mutex::default(),
             }),
         }
     }
 
-    /// Lets a request work in sessions.
+    pub(crate) fn context(&self) -> &ViewsContext {
+        &self.inner.workers.context
+    }
+
+    pub(crate) fn worker(&self, database: &str) -> Arc<ViewRefreshWorker> {
+        self.inner.workers.worker(database)
+    }
+
+    /// Waits for a permit to work in sessions.
     async fn admit(&self) -> Result<SessionPermit, ViewsError> {
-        Ok(self.inner.shared.databases.admit(TENANT).await?)
+        Ok(self.context().databases.admit(TENANT).await?)
     }
 
     /// Makes a view and fills it.
@@ -114,47 +114,48 @@ impl Views {
         view: NewView,
     ) -> Result<ViewReport, ViewsError> {
         let mut permit = self.admit().await?;
-        let database = self.inner.shared.databases.choose(database).await?;
-        let keeper = self.keeper(&database);
-        let mut session = keeper.session().await?;
+        let database = self.context().databases.choose(database).await?;
+        let worker = self.worker(&database);
+        let mut session = worker.session().await?;
         install::install(&mut session.client).await?;
-        keeper.set_installed();
-        let made = make(&keeper, &mut session, &view, None).await?;
-        keeper.give_back(session);
-        let filled = permit.yield_during(fill(&keeper, &made)).await;
-        if let Err(unfilled) = filled {
-            return Err(withdraw(&keeper, &made, unfilled).await?);
+        worker.set_installed();
+        let record = create(&worker, &mut session, &view, None).await?;
+        worker.return_session(session);
+        let filled = permit.yield_during(fill(&worker, &record)).await;
+        if let Err(error) = filled {
+            return Err(withdraw(&worker, &record, error).await?);
         }
-        keeper.tell();
-        self.inner.changed.notify_one();
-        let report = self.show_of(&keeper, &view.name).await?;
-        Ok(advised(&keeper, report).await)
+        worker.announce_change();
+        self.inner.workers.changed.notify_one();
+        let report = self.show_of(&worker, &view.name).await?;
+        Ok(with_advice(&worker, report).await)
     }
 
-    /// Lets roles ask for views from SQL, by `egret.create_view` and the like (`public`: everybody). Returns the database.
+    /// Lets roles ask for views from SQL, by `egret.create_view` and the like (`public`: all
+    /// roles). Returns the database.
     ///
     /// # Errors
-    /// [`ViewsError::Invalid`] for a role that is not there, of which nothing is changed; the server's.
+    /// [`ViewsError::Invalid`] for a role that does not exist: nothing is changed then.
     pub async fn allow(
         &self,
         database: Option<&str>,
         roles: &[String],
     ) -> Result<String, ViewsError> {
         let _permit = self.admit().await?;
-        let database = self.inner.shared.databases.choose(database).await?;
-        let keeper = self.keeper(&database);
-        let mut session = keeper.session().await?;
+        let database = self.context().databases.choose(database).await?;
+        let worker = self.worker(&database);
+        let mut session = worker.session().await?;
         requests::check_roles(&session.client, roles).await?;
         install::install(&mut session.client).await?;
-        keeper.set_installed();
+        worker.set_installed();
         requests::grant(&mut session.client, roles).await?;
-        keeper.give_back(session);
-        tracing::info!(database, ?roles, "views may be asked for from SQL");
-        self.inner.changed.notify_one();
+        worker.return_session(session);
+        tracing::info!(database, ?roles, "roles may request views from SQL");
+        self.inner.workers.changed.notify_one();
         Ok(database)
     }
 
-    /// What a view of a query would be. Nothing is left of it.
+    /// Explains the view that a query would make. Creates nothing.
     ///
     /// # Errors
     /// [`ViewsError::Refused`] and the like: why there can be none.
@@ -165,35 +166,39 @@ impl Views {
         readable: &ReadableViews,
     ) -> Result<Explanation, ViewsError> {
         let _permit = self.admit().await?;
-        let database = self.inner.shared.databases.choose(database).await?;
-        let keeper = self.keeper(&database);
-        let mut session = keeper.session().await?;
+        let database = self.context().databases.choose(database).await?;
+        let worker = self.worker(&database);
+        let mut session = worker.session().await?;
         install::install(&mut session.client).await?;
-        keeper.set_installed();
+        worker.set_installed();
         let explanation = explain::of_query(&mut session.client, query, readable).await?;
-        keeper.give_back(session);
+        worker.return_session(session);
         Ok(explanation)
     }
 
-    /// One view.
+    /// Reports a view, with the indexes that it lacks.
     ///
     /// # Errors
-    /// [`ViewsError::NotFound`] and [`ViewsError::Ambiguous`]; the server's.
-    pub async fn show(&self, at: &Address) -> Result<ViewReport, ViewsError> {
+    /// [`ViewsError::NotFound`] and [`ViewsError::Ambiguous`].
+    pub async fn show(&self, at: &ViewRef) -> Result<ViewReport, ViewsError> {
         let _permit = self.admit().await?;
         let found = self.find(at).await?;
-        found.keeper.give_back(found.session);
-        let report = self.show_of(&found.keeper, &found.record.name).await?;
-        Ok(advised(&found.keeper, report).await)
+        found.worker.return_session(found.session);
+        let report = self.show_of(&found.worker, &found.record.name).await?;
+        Ok(with_advice(&found.worker, report).await)
     }
 
-    async fn show_of(&self, keeper: &Keeper, name: &ViewName) -> Result<ViewReport, ViewsError> {
-        let session = keeper.session().await?;
-        let all = report::reports(&session.client, &keeper.database, |view| {
-            keeper.latest(view)
+    async fn show_of(
+        &self,
+        worker: &ViewRefreshWorker,
+        name: &ViewName,
+    ) -> Result<ViewReport, ViewsError> {
+        let session = worker.session().await?;
+        let all = report::reports(&session.client, &worker.database, |view| {
+            worker.latest(view)
         })
         .await?;
-        keeper.give_back(session);
+        worker.return_session(session);
         let mut all = all.into_iter();
         let found = all.find(|report| report.name == *name);
         found.ok_or_else(|| ViewsError::NotFound {
@@ -201,104 +206,110 @@ impl Views {
         })
     }
 
-    /// How a view is maintained.
+    /// Explains how a view is maintained, stage by stage.
     ///
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::SourceGone`].
-    pub async fn explain(&self, at: &Address) -> Result<Explanation, ViewsError> {
+    pub async fn explain(&self, at: &ViewRef) -> Result<Explanation, ViewsError> {
         let _permit = self.admit().await?;
         let mut found = self.find(at).await?;
         let client = &mut found.session.client;
-        let view = found.keeper.loaded(client, found.record.id).await?;
+        let view = found.worker.load_view(client, found.record.id).await?;
         let explanation = explain::of_view(client, &view).await?;
-        found.keeper.give_back(found.session);
+        found.worker.return_session(found.session);
         Ok(explanation)
     }
 
-    /// Brings a view up to date, and those that are refreshed with it.
+    /// Refreshes a view, and the other views of its component.
     ///
     /// # Errors
-    /// Those of [`Self::show`]; [`ViewsError::Failed`] when it could not be.
-    pub async fn refresh(&self, at: &Address) -> Result<RefreshReport, ViewsError> {
-        self.refresh_and(at, Besides::default()).await
+    /// Those of [`Self::show`]; [`ViewsError::Failed`] and [`ViewsError::Suspended`].
+    pub async fn refresh(&self, at: &ViewRef) -> Result<RefreshReport, ViewsError> {
+        self.refresh_and(at, RefreshOptions::default()).await
     }
 
-    /// The same, with the plans of its statements, each of which is done twice for that.
+    /// Refreshes a view and reports the plans of the statements, each of which runs twice for that.
     ///
     /// # Errors
     /// Those of [`Self::refresh`].
-    pub async fn refresh_explained(&self, at: &Address) -> Result<RefreshReport, ViewsError> {
-        let besides = Besides {
+    pub async fn refresh_explained(&self, at: &ViewRef) -> Result<RefreshReport, ViewsError> {
+        let options = RefreshOptions {
             is_explained: true,
-            ..Besides::default()
+            ..RefreshOptions::default()
         };
-        self.refresh_and(at, besides).await
+        self.refresh_and(at, options).await
     }
 
     async fn refresh_and(
         &self,
-        at: &Address,
-        besides: Besides,
+        at: &ViewRef,
+        options: RefreshOptions,
     ) -> Result<RefreshReport, ViewsError> {
-        if let Some((keeper, record)) = self.known(at) {
-            match refreshed(&keeper, &record, besides).await {
-                // It may be another by now, or going on.
+        if let Some((worker, record)) = self.cached(at) {
+            match worker.refresh_record(&record, options).await {
+                // The cached view may have been dropped or changed meanwhile: find it again.
                 Err(error) if error.may_be_of_another() => {}
-                done => return Ok(done?.0),
+                result => return Ok(result?.report),
             }
         }
         let permit = self.admit().await?;
         let found = self.find(at).await?;
-        found.keeper.give_back(found.session);
-        // Few refreshes run at a time as it is; those that wait for one have no session.
+        found.worker.return_session(found.session);
+        // The number of refreshes at a time is bounded, and one that waits for its turn has no
+        // session.
         drop(permit);
-        let (report, _) = refreshed(&found.keeper, &found.record, besides).await?;
-        Ok(report)
+        let result = found.worker.refresh_record(&found.record, options).await?;
+        Ok(result.report)
     }
 
-    /// Brings a view up to date and compares it with its query.
+    /// Refreshes a view and compares it with its query.
     ///
     /// # Errors
     /// Those of [`Self::refresh`].
-    pub async fn verify(&self, at: &Address) -> Result<Verification, ViewsError> {
+    pub async fn verify(&self, at: &ViewRef) -> Result<Verification, ViewsError> {
         let permit = self.admit().await?;
         let found = self.find(at).await?;
-        found.keeper.give_back(found.session);
+        found.worker.return_session(found.session);
         drop(permit);
         let id = found.record.id;
-        let besides = Besides {
-            compared: Some((id, Compares::Asked)),
-            ..Besides::default()
+        let options = RefreshOptions {
+            compared: Some((id, VerifyTrigger::Requested)),
+            ..RefreshOptions::default()
         };
-        let (report, compared) = refreshed(&found.keeper, &found.record, besides).await?;
-        let Some((same, missing, extra)) = compared else {
+        let result = found.worker.refresh_record(&found.record, options).await?;
+        let Some(Comparison {
+            same,
+            missing,
+            extra,
+        }) = result.comparison
+        else {
             return Err(ViewsError::Unsupported {
-                what: "a comparison of a view of another role that reads views".to_owned(),
+                what: "comparing a view of another role that reads views".to_owned(),
                 advice: "compare the views that it reads".to_owned(),
             });
         };
         Ok(Verification {
-            snapshot: report.snapshot,
+            snapshot: result.report.snapshot,
             same,
             missing,
             extra,
         })
     }
 
-    /// The latest refreshes of a view that did something, the last first.
+    /// The latest refreshes of a view that changed something or failed, newest first.
     ///
     /// # Errors
     /// Those of [`Self::show`].
     pub async fn history(
         &self,
-        at: &Address,
+        at: &ViewRef,
         limit: u32,
     ) -> Result<Vec<RefreshReport>, ViewsError> {
         let _permit = self.admit().await?;
         let found = self.find(at).await?;
         let history = history::history(&found.session.client, found.record.id, limit).await?;
-        found.keeper.give_back(found.session);
-        let latest = found.keeper.latest(found.record.id);
+        found.worker.return_session(found.session);
+        let latest = found.worker.latest(found.record.id);
         Ok(history::with_latest(history, latest, limit))
     }
 
@@ -306,35 +317,35 @@ impl Views {
     ///
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::InUse`].
-    pub async fn drop(&self, at: &Address) -> Result<(), ViewsError> {
+    pub async fn drop(&self, at: &ViewRef) -> Result<(), ViewsError> {
         let _permit = self.admit().await?;
         let mut found = self.find(at).await?;
-        let patience = found.keeper.patience();
-        remove::remove(&mut found.session.client, &found.record, patience).await?;
-        tracing::info!(database = found.keeper.database, view = %found.record.name, "a view is dropped");
-        found.keeper.unload(found.record.id);
-        found.keeper.forget_costs(found.record.id);
-        found.keeper.give_back(found.session);
-        found.keeper.tell();
+        let retries = found.worker.lock_retry_policy();
+        remove::remove(&mut found.session.client, &found.record, retries).await?;
+        tracing::info!(database = found.worker.database, view = %found.record.name, "dropped a view");
+        found.worker.unload(found.record.id);
+        found.worker.discard_costs(found.record.id);
+        found.worker.return_session(found.session);
+        found.worker.announce_change();
         Ok(())
     }
 
-    /// Removes all that the engine keeps in a database, its views with `force` only. Returns the database, and how many
-    /// views went.
+    /// Removes all that the engine keeps in a database; its views only with `force`. Returns the
+    /// database and the number of views that were removed.
     ///
     /// # Errors
-    /// [`ViewsError::Installed`]; the server's.
+    /// [`ViewsError::Installed`].
     pub async fn uninstall(
         &self,
         database: Option<&str>,
         force: bool,
     ) -> Result<(String, u64), ViewsError> {
         let _permit = self.admit().await?;
-        let database = self.inner.shared.databases.choose(database).await?;
-        let keeper = self.keeper(&database);
-        let mut session = keeper.session().await?;
+        let database = self.context().databases.choose(database).await?;
+        let worker = self.worker(&database);
+        let mut session = worker.session().await?;
         if install::is_installed(&session.client).await?.is_none() {
-            keeper.leave().await;
+            worker.close().await;
             return Ok((database, 0));
         }
         let records = registry::records(&session.client).await?;
@@ -344,11 +355,13 @@ impl Views {
                 views: records.len() as i64,
             });
         }
-        let views = remove::remove_all(&mut session.client, &records, || keeper.patience()).await?;
+        let views =
+            remove::remove_all(&mut session.client, &records, || worker.lock_retry_policy())
+                .await?;
         install::uninstall(&mut session.client).await?;
-        keeper.leave().await;
-        // Its loop finds nothing to keep, and ends.
-        keeper.tell();
+        worker.close().await;
+        // The refresh loop of this database finds no views, and ends.
+        worker.announce_change();
         Ok((database, views))
     }
 }
@@ -358,28 +371,28 @@ impl Service for Views {
         "views"
     }
 
-    /// Views are looked for and kept behind; nothing waits for them.
+    /// Starts the watch over databases in the background; the start waits for no view.
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
-            let watcher = tokio::spawn(watch_over(self.clone()));
+            let watcher = tokio::spawn(watch_over(self.inner.workers.clone()));
             *lock(&self.inner.watcher) = Some(watcher);
             Ok(())
         })
     }
 
-    /// The list of views says what one of them lacks; without the server none can be looked at.
+    /// Ready when the databases are: the state of single views is in their reports.
     fn ready(&self) -> Readiness {
-        self.inner.shared.databases.readiness()
+        self.context().databases.readiness()
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.inner.stopping.send_replace(true);
+            self.inner.workers.stopping.send_replace(true);
             let watcher = lock(&self.inner.watcher).take();
             if let Some(watcher) = watcher
                 && let Err(error) = watcher.await
             {
-                tracing::error!(%error, "the watch over views ended badly");
+                tracing::error!(%error, "view watcher stopped with an error");
             }
         })
     }

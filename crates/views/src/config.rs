@@ -1,77 +1,89 @@
 //! The settings of the views engine.
 
-use egret_base::settings::{Size, Span};
+use egret_base::settings::{ByteSize, ConfigDuration};
 
-use crate::core::capture::Recording;
-use crate::store::refresh::Limits;
+use crate::core::capture::CaptureOptions;
+use crate::model::Limits;
 
 egret_base::settings! {
     /// Settings of the views engine.
     pub struct ViewsConfig in "views" {
-        /// Lag of a view that is made without a schedule and that no view reads.
-        default_lag: Span = Span::secs(1); positive,
-        /// Groups of views that read each other which are refreshed at a time, in each database. Each takes a
-        /// connection.
+        /// Maximum lag of a view without a schedule that no other view reads.
+        default_lag: ConfigDuration = ConfigDuration::secs(1); positive,
+        /// Largest number of groups of dependent views that are refreshed at the same time, in each
+        /// database. Each takes a connection.
         refresh_parallel_max: u32 = 2; positive,
-        /// How long a refresh may take before it is ended and counted as failed.
-        refresh_timeout: Span = Span::secs(600); positive,
-        /// How long locks on tables are waited for, when a view is made and when one is refreshed.
-        lock_timeout: Span = Span::secs(5); positive,
-        /// Memory of all that a statement of a refresh sorts and hashes at a time; each step has its share of it, and no more than its
-        /// changes need. What is more is put on the server's disk.
-        refresh_memory: Size = Size::mib(512); positive,
-        /// How long after a failed refresh the next is tried at first; it doubles with each failure.
-        retry_after: Span = Span::secs(1); positive,
-        /// The longest time between two attempts.
-        retry_after_max: Span = Span::secs(300); positive,
-        /// Failures in a row after which a view is suspended.
+        /// Longest time for a refresh; after that it is cancelled and counted as failed.
+        refresh_timeout: ConfigDuration = ConfigDuration::secs(600); positive,
+        /// Longest time to wait for locks on tables, when a view is created and when one is
+        /// refreshed.
+        lock_timeout: ConfigDuration = ConfigDuration::secs(5); positive,
+        /// Memory for all sorts and hashes of a statement of a refresh together; each step gets a
+        /// share of it, and no more than its changes need. Anything beyond it spills to the
+        /// server's disk.
+        refresh_memory: ByteSize = ByteSize::mib(512); positive,
+        /// Delay of the first retry after a failed refresh; it doubles with each failure.
+        retry_after: ConfigDuration = ConfigDuration::secs(1); positive,
+        /// Longest delay between two attempts.
+        retry_after_max: ConfigDuration = ConfigDuration::secs(300); positive,
+        /// Consecutive failures after which a view is suspended.
         failures_max: u32 = 10; positive,
-        /// Views in a database.
+        /// Largest number of views in a database.
         views_max: u32 = 1_000,
-        /// Bytes of the changes of one table that wait for views; over it they are not recorded any more, and views of it are
-        /// computed anew. It holds for tables that a view reads for the first time after it was set.
-        changes_size_max: Size = Size::gib(1); positive,
-        /// Bytes of the changes of one table over which they are recorded in two tables in turn: one is written to, and the other is
-        /// truncated when all views have seen what is in it, where rows would be deleted one by one else.
-        changes_segment_size: Size = Size::mib(32); positive,
-        /// Whether changes are recorded in unlogged tables: writers log less, and a crash of the server, or the promotion of a standby, has the
-        /// views of those tables computed anew once. It holds for tables that a view reads for the first time after it was set.
+        /// Bytes of the pending changes of one table; over it, changes are no longer recorded, and
+        /// views of the table are rebuilt. A new value applies to tables that a view then reads for
+        /// the first time.
+        changes_size_max: ByteSize = ByteSize::gib(1); positive,
+        /// Bytes of the changes of one table over which they are recorded in two tables in turn:
+        /// one is written to, and the other is truncated when all views have applied its changes.
+        /// Otherwise rows are deleted one by one.
+        changes_segment_size: ByteSize = ByteSize::mib(32); positive,
+        /// Whether changes are recorded in unlogged tables: writers produce less WAL, but after a
+        /// crash of the server or the promotion of a standby the views of those tables are rebuilt
+        /// once. A new value applies to tables that a view then reads for the first time.
         changes_unlogged: bool = false,
-        /// Changes of its tables with which a view is suspended rather than refreshed, as something may have gone wrong; 0: no number of them.
+        /// Number of pending changes over which a view is suspended rather than refreshed, because
+        /// they may be a mistake; 0: no limit.
         fuse_changes: u64 = 0,
-        /// Rows that changes may come to in a join, before they are applied; over it the view is computed anew.
+        /// Largest number of rows in a join of changes before they are applied; over it the view is
+        /// rebuilt.
         delta_rows_max: u64 = 10_000_000; positive,
-        /// For how long change sets of a view that is followed are kept, where nothing else was said for it.
-        change_sets_kept: Span = Span::secs(86_400); positive,
-        /// Bytes of the change sets of one view that are kept: over it the oldest are forgotten before their time.
-        change_sets_size_max: Size = Size::mib(256); positive,
-        /// Rows of a change set. One that has more is not kept, and those who follow the view are told to read it anew.
+        /// How long change sets of a followed view are kept, unless the view has its own value.
+        change_sets_kept: ConfigDuration = ConfigDuration::secs(86_400); positive,
+        /// Bytes of the change sets of one view that are kept; over it the oldest are deleted
+        /// before their time.
+        change_sets_size_max: ByteSize = ByteSize::mib(256); positive,
+        /// Largest number of rows of a change set. A larger one is not kept, and followers get a
+        /// reset and must read the whole view again.
         change_set_rows_max: u64 = 100_000; positive,
-        /// Bytes of the rows of one event, or message, in which somebody is told of a change set: what is larger comes in parts.
-        change_event_size: Size = Size(256 << 10); positive,
-        /// Bytes of the rows of a change set that a task has in its payload; with more, it says how many they are and where they are read.
-        change_task_size_max: Size = Size(64 << 10),
-        /// Those who follow views at a time, by server-sent events and gRPC.
+        /// Bytes of the rows of one event or message to a follower; a larger change set is sent in
+        /// parts.
+        change_event_size: ByteSize = ByteSize(256 << 10); positive,
+        /// Bytes of the rows of a change set in the payload of a task; of a larger one, the payload
+        /// has only the number of rows and where to read them.
+        change_task_size_max: ByteSize = ByteSize(64 << 10),
+        /// Largest number of followers of views at the same time, by server-sent events and gRPC.
         followers_max: u32 = 100,
-        /// One in so many refreshes of views that read each other compares one of them with its query, which takes as long as to ask it; 0:
-        /// none does. A view that is not what its query says is computed anew.
+        /// One in this many refreshes of dependent views also compares one of them with its query,
+        /// which takes as long as the query; 0: none. A view that differs from its query is
+        /// rebuilt.
         verify_every: u32 = 0,
-        /// Refreshes of each view that are remembered.
+        /// Number of refreshes that are kept in the history of each view.
         history_max: u32 = 100,
     }
 }
 
 impl ViewsConfig {
-    /// How changes are recorded.
-    pub fn recording(&self) -> Recording {
-        Recording {
+    /// How changes of tables are recorded.
+    pub fn recording(&self) -> CaptureOptions {
+        CaptureOptions {
             size_max: self.changes_size_max.bytes(),
             segment_size: self.changes_segment_size.bytes(),
             is_unlogged: self.changes_unlogged,
         }
     }
 
-    /// How much a refresh may be.
+    /// Bounds on one refresh, of changes, rows, bytes and memory.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             fuse_changes: self.fuse_changes,

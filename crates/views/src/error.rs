@@ -1,6 +1,6 @@
-//! What can go wrong with views.
+//! Errors of the views engine, with their codes and kinds.
 
-use egret_base::{Coded, Kind};
+use egret_base::{CodedError, Kind};
 use egret_postgres::PostgresError;
 use egret_postgres::databases::DatabasesError;
 use egret_postgres::tokio_postgres;
@@ -8,14 +8,15 @@ use egret_postgres::tokio_postgres::error::SqlState;
 
 use crate::core::locate::locate;
 use crate::core::refusal::Refusal;
-use crate::model::NotUnderstood;
+use crate::model::ParseError;
 
-/// What needs a view.
+/// An object that depends on a view, so that the view cannot be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dependent {
     /// Another view of Egret's, by its name.
     View(String),
-    /// An object of a user's, as PostgreSQL describes it; a trigger or rule with the statement that drops it.
+    /// A user's object, as PostgreSQL describes it; a trigger or rule with the statement that drops
+    /// it.
     Object(String),
 }
 
@@ -34,240 +35,250 @@ fn listed(dependents: &[Dependent]) -> String {
 /// An error of the views engine.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewsError {
-    /// The query has something that is not covered.
+    /// The query uses a construct that Egret does not support.
     #[error("{0}")]
     Refused(Refusal),
-    /// The query reads something that is not covered.
+    /// The query or request involves an object that Egret does not support.
     #[error("{what} is not supported: {advice}")]
     Unsupported {
-        /// What.
+        /// The construct or object, named in the message.
         what: String,
-        /// What to do.
+        /// What the caller can do instead.
         advice: String,
     },
-    /// The query calls code of a role that is not a superuser, in a view that another role refreshes.
+    /// The query calls code of a role that is not a superuser, but another role refreshes the view.
     #[error(
         "{what} belongs to a role that is not a superuser, and this view is refreshed by another role: {advice}"
     )]
     UntrustedCode {
         /// The function, and where it is called from.
         what: String,
-        /// What to do.
+        /// What the caller can do instead.
         advice: String,
     },
-    /// The server refuses the query.
+    /// PostgreSQL refuses the query.
     #[error("the query is refused by PostgreSQL: {}", said(.error))]
     Query {
-        /// What it says.
+        /// The server's error, with its SQLSTATE.
         error: tokio_postgres::Error,
-        /// Where in the query, in bytes from 1, as far as it says that.
+        /// Offset in the query, in bytes from 1, if the server reports one.
         position: Option<usize>,
     },
-    /// Something that was given is not what it should be.
+    /// A parameter is not valid.
     #[error("{what}: {reason}")]
     Invalid {
-        /// What.
+        /// Name of the parameter in messages.
         what: &'static str,
-        /// What is wrong with it.
+        /// Why the value is not valid.
         reason: String,
     },
-    /// There is a view of this name.
+    /// A view of this name exists.
     #[error("view `{name}` exists: choose another name, or drop it first")]
     Exists {
-        /// The name.
+        /// The view as `schema.name`.
         name: String,
     },
     /// No view has this name.
     #[error("view `{name}` does not exist")]
     NotFound {
-        /// The name.
+        /// The view as `schema.name`.
         name: String,
     },
-    /// No database that accepts sessions has a view of this name, and there are others.
+    /// No database that accepts sessions has a view of this name, but some databases accept none.
     #[error(
         "view `{name}` was not found, and not every database accepts sessions at present: name its database"
     )]
     NotKnown {
-        /// The name.
+        /// The view as `schema.name`.
         name: String,
     },
     /// Several databases have a view of this name.
-    #[error("view `{name}` is in several databases, name one of them: {}", databases.join(", "))]
+    #[error("view `{name}` exists in several databases, name one: {}", databases.join(", "))]
     Ambiguous {
-        /// The name.
+        /// The view as `schema.name`.
         name: String,
-        /// Where it is.
+        /// The databases that have a view of this name.
         databases: Vec<String>,
     },
-    /// Something else needs it: another view, an object of a user's, or a trigger on a function of the view.
+    /// Other objects depend on the view: another view, a user's object, or a trigger on a function
+    /// of the view.
     #[error(
-        "view `{name}` is needed by others, drop them first: {}",
+        "other objects depend on view `{name}`, drop them first: {}",
         listed(dependents)
     )]
     InUse {
-        /// The name.
+        /// The view as `schema.name`.
         name: String,
-        /// What needs it.
+        /// The objects that depend on the view.
         dependents: Vec<Dependent>,
     },
-    /// There are views in a database from which everything is to be removed.
-    #[error("database `{database}` has {views} views: they go with it only when that is forced")]
+    /// Views are left in a database from which the engine is to be uninstalled.
+    #[error("database `{database}` has {views} views: set `force` to delete them too")]
     Installed {
-        /// The database.
+        /// Name of the database.
         database: String,
-        /// How many views.
+        /// Number of views in it.
         views: i64,
     },
-    /// There are as many views as may be.
-    #[error("there are {max} views in this database already, `views.views_max`")]
+    /// The database has as many views as `views.views_max` allows.
+    #[error("the database already has {max} views (`views.views_max`)")]
     TooMany {
-        /// How many there may be.
+        /// Value of the setting `views.views_max`.
         max: u32,
     },
-    /// Its changes are not kept, and whoever asks cannot have them kept.
+    /// The view has no change sets, and the caller may not start their retention.
     #[error(
-        "the changes of view `{name}` are not kept: have them kept by `egret view alter {name} --keep-changes 1d`, or follow it with scope views:write"
+        "the changes of view `{name}` are not kept: run `egret view alter {name} --keep-changes \
+         1d`, or follow it with scope views:write"
     )]
     NotFollowed {
-        /// The name.
+        /// The view as `schema.name`.
         name: String,
     },
-    /// What somebody wants to be told is not kept any more, or never was.
+    /// The change sets after the follower's position are not retained any more, or never were.
     #[error(
-        "the changes of view `{name}` after {after} are not kept{}: read the view, and follow it from now on", kept_from(.first)
+        "the changes of view `{name}` after {after} are not kept{}: read the view, and follow it \
+         from there", kept_from(.first)
     )]
     ChangesGone {
-        /// The name.
+        /// The view as `schema.name`.
         name: String,
-        /// After which change set.
+        /// Number of the last change set that the follower has.
         after: i64,
-        /// The first that is kept.
+        /// Number of the first retained change set, if there is one.
         first: Option<i64>,
     },
-    /// As many follow views as may.
-    #[error("{max} follow views already, `views.followers_max`: come again later")]
+    /// As many followers are connected as `views.followers_max` allows.
+    #[error("views already have {max} followers (`views.followers_max`): retry later")]
     TooManyFollowers {
-        /// How many there may be.
+        /// Value of the setting `views.followers_max`.
         max: u32,
     },
-    /// A right is missing.
+    /// A privilege is missing.
     #[error("{what}; to allow it: {grant}")]
     Right {
-        /// What is not allowed.
+        /// What is not allowed, and to which role.
         what: String,
-        /// The statement that allows it.
+        /// The statement that grants it.
         grant: String,
     },
     /// The caller may not read a view that the query reads.
     #[error(
-        "`{relation}` is or reads a view that this token may not read: a view of it would show its rows; use a token that reads it"
+        "`{relation}` is or reads a view that this token may not read: a view of it would show \
+         its rows; use a token that may read it"
     )]
     ReadDenied {
         /// The relation that the query names.
         relation: String,
     },
-    /// What was kept does not fit with what changed.
+    /// Stored rows do not fit the recorded changes.
     #[error(
-        "what is kept of the view does not fit with what changed, in {rows} rows: it is computed anew"
+        "the stored state of the view does not match the changes in {rows} rows: the view is \
+         rebuilt"
     )]
     Drifted {
-        /// The number of the view.
+        /// Number of the view.
         view: i64,
-        /// In how many rows.
+        /// Number of rows that do not fit.
         rows: i64,
     },
-    /// A join of what changed has more rows than may be.
+    /// A join of changes has more rows than `views.delta_rows_max`.
     #[error(
-        "what changed comes to more than {rows_max} rows in a join, `views.delta_rows_max`: the view is computed anew"
+        "the changes lead to more than {rows_max} rows in a join (`views.delta_rows_max`): the \
+         view is rebuilt"
     )]
     FannedOut {
-        /// The number of the view.
+        /// Number of the view.
         view: i64,
-        /// How many rows there may be.
+        /// Value of the setting `views.delta_rows_max`.
         rows_max: u64,
     },
-    /// What changed could not be computed. It may be due to rows that the view never has: between two states of several tables there are
-    /// rows of one with those of another as they never were together.
-    #[error("what changed could not be computed by itself: the view is computed as a whole")]
+    /// The changes could not be computed. The cause may be rows that the view never has: between
+    /// two states of several tables, rows of one are joined with rows of another that never existed
+    /// together.
+    #[error("the change of the view could not be computed: the view is recomputed as a whole")]
     DeltaFailed {
-        /// The number of the view.
+        /// Number of the view.
         view: i64,
-        /// What the server says.
+        /// The server's error of the statement.
         #[source]
         error: egret_postgres::tokio_postgres::Error,
     },
-    /// More has changed than is taken for right.
+    /// More rows have changed than `views.fuse_changes` allows.
     #[error(
-        "{changes} changes are more than {changes_max}, `views.fuse_changes`, and are not applied: the view is computed anew once it is made active"
+        "{changes} changes exceed the maximum of {changes_max} (`views.fuse_changes`) and are \
+         not applied: the view is rebuilt when it is resumed"
     )]
     FuseBlown {
-        /// How many there are.
+        /// Number of recorded changes.
         changes: i64,
-        /// How many there may be.
+        /// Value of the setting `views.fuse_changes`.
         changes_max: u64,
     },
-    /// A table that is read got another partition or file while it was read.
+    /// A table got another partition or file during the refresh.
     #[error(
-        "a table of the view was rewritten, or got or lost a partition, while it was read: it is read again"
+        "a table of the view was rewritten, or a partition was added or removed, while it was \
+         read: it is read again"
     )]
     SourceChanged,
-    /// A table that is read has other columns or another name than when the view was loaded.
-    #[error("a table of the view was altered: it is looked at again")]
+    /// A table has other columns or another name than when the view was loaded.
+    #[error("a table of the view was altered: the view is reloaded")]
     SourceAltered {
-        /// The number of the view.
+        /// Number of the view.
         view: i64,
     },
-    /// A table that is read is not there any more, or not as the query needs it.
+    /// A table is gone, or does not fit the query any more.
     #[error(
-        "what the view reads is not what it was: {reason}; drop the view, or change that back and repair the view"
+        "an object that the view reads was dropped or changed: {reason}; undo the change and \
+         repair the view, or drop the view"
     )]
     SourceGone {
-        /// What the server says of the query.
+        /// The server's message about the query.
         reason: String,
     },
-    /// A view that it reads was not refreshed.
+    /// A view that this view reads was not refreshed.
     #[error("a view that it reads was not refreshed")]
     SourceFailed {
-        /// The number of that view.
+        /// Number of the view that was not refreshed.
         view: i64,
     },
-    /// A view that was made could not be filled, and is not there any more.
-    #[error("the view could not be filled, and is not made: {reason}")]
+    /// The first refresh of a new view failed, and the view was removed.
+    #[error("the view could not be filled and was not created: {reason}")]
     NotFilled {
-        /// What went wrong.
+        /// Error message of the refresh.
         reason: String,
     },
-    /// A refresh failed. The view shows what it showed before.
+    /// A refresh failed. The view shows the rows that it had before.
     #[error(
-        "view `{name}` could not be refreshed, and shows what it showed before: {reason}{}",
+        "view `{name}` could not be refreshed and has its previous content: {reason}{}",
         remedy(*is_suspended)
     )]
     Failed {
-        /// The name.
+        /// The view as `schema.name`.
         name: String,
-        /// What went wrong.
+        /// Error message of the refresh.
         reason: String,
-        /// Whether the view is suspended by now, so that to refresh it again does not help.
+        /// Whether the view is suspended now, so that another refresh does not help.
         is_suspended: bool,
     },
-    /// It is suspended.
-    #[error("view `{name}` is suspended: {reason}; repair it, or make it active again")]
+    /// The view is suspended and is not refreshed.
+    #[error("view `{name}` is suspended: {reason}; repair it, or resume it")]
     Suspended {
-        /// The name.
+        /// The view as `schema.name`.
         name: String,
-        /// Why.
+        /// Why the view was suspended.
         reason: String,
     },
-    /// It takes longer than it may.
-    #[error("the refresh took longer than {seconds} s, `views.refresh_timeout`, and was ended")]
+    /// The refresh took longer than `views.refresh_timeout` and was cancelled.
+    #[error("the refresh took longer than {seconds} s (`views.refresh_timeout`) and was cancelled")]
     TooLong {
-        /// How long it may take, in seconds.
+        /// Value of the setting `views.refresh_timeout`, in seconds.
         seconds: u64,
     },
-    /// The server refuses something, or cannot be reached.
+    /// PostgreSQL refuses a request, or cannot be reached.
     #[error(transparent)]
     Postgres(#[from] PostgresError),
-    /// A statement failed.
+    /// A statement of the engine failed.
     #[error("{}", egret_base::error::chain(.0))]
     Statement(#[from] tokio_postgres::Error),
 }
@@ -278,13 +289,14 @@ fn kept_from(first: &Option<i64>) -> String {
 
 /// What to do about a refresh that failed.
 fn remedy(is_suspended: bool) -> &'static str {
-    match is_suspended {
-        true => "; it is suspended now: repair it, or make it active again",
-        false => "",
+    if is_suspended {
+        "; it is suspended now: repair it, or resume it"
+    } else {
+        ""
     }
 }
 
-/// What the server says, on one line.
+/// The server's error on one line.
 fn said(error: &tokio_postgres::Error) -> String {
     let Some(told) = error.as_db_error() else {
         return egret_base::error::chain(error);
@@ -302,7 +314,7 @@ impl From<DatabasesError> for ViewsError {
     fn from(error: DatabasesError) -> Self {
         match error {
             DatabasesError::Postgres(error) => error.into(),
-            // As where something is removed from a database.
+            // The same error as for removing an object from a database that does not exist.
             error @ DatabasesError::Unknown { .. } => PostgresError::DatabaseNotFound {
                 reason: format!("database: {error}"),
             }
@@ -315,8 +327,8 @@ impl From<DatabasesError> for ViewsError {
     }
 }
 
-impl From<NotUnderstood> for ViewsError {
-    fn from(error: NotUnderstood) -> Self {
+impl From<ParseError> for ViewsError {
+    fn from(error: ParseError) -> Self {
         Self::Invalid {
             what: "view",
             reason: error.0,
@@ -325,7 +337,7 @@ impl From<NotUnderstood> for ViewsError {
 }
 
 impl ViewsError {
-    /// The same of a query as it was written, where it is of one with every name resolved.
+    /// Moves the position in a query with resolved names to the query as the caller wrote it.
     pub(crate) fn located(self, resolved: &str, written: &str) -> Self {
         match self {
             Self::Refused(refusal) => Self::Refused(Refusal {
@@ -338,7 +350,7 @@ impl ViewsError {
         }
     }
 
-    /// Whether it does not pass until somebody changes the view or what it reads.
+    /// Whether the error persists until a user changes the view or what it reads.
     pub fn is_lasting(&self) -> bool {
         matches!(
             self,
@@ -350,8 +362,8 @@ impl ViewsError {
         )
     }
 
-    /// Whether the view may be another than the one that was known, going on, or not there at all.
-    pub fn may_be_of_another(&self) -> bool {
+    /// Whether a cached record may be stale: the view may be another one, resumed, or gone.
+    pub(crate) fn may_be_of_another(&self) -> bool {
         match self {
             Self::NotFound { .. } | Self::Suspended { .. } => true,
             Self::Statement(error) => matches!(
@@ -366,7 +378,7 @@ impl ViewsError {
         }
     }
 
-    /// Whether a lock was waited for in vain.
+    /// Whether a lock could not be obtained.
     pub fn is_busy(&self) -> bool {
         match self {
             Self::Statement(error) => error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
@@ -374,8 +386,8 @@ impl ViewsError {
         }
     }
 
-    /// Whether it may go well when it is done again at once.
-    pub fn is_passing(&self) -> bool {
+    /// Whether an immediate retry may succeed.
+    pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Drifted { .. }
             | Self::FannedOut { .. }
@@ -391,7 +403,7 @@ impl ViewsError {
     }
 }
 
-impl Coded for ViewsError {
+impl CodedError for ViewsError {
     fn code(&self) -> &'static str {
         match self {
             Self::Refused(_) | Self::Unsupported { .. } | Self::UntrustedCode { .. } => {

@@ -9,7 +9,7 @@ pub mod model;
 mod store;
 mod worker;
 
-pub use api::{Address, Begins, Follower, Options, TasksTo, Views};
+pub use api::{FollowMode, Follower, Options, TaskPublisher, ViewRef, Views};
 pub use config::ViewsConfig;
 pub use error::ViewsError;
 
@@ -18,33 +18,31 @@ pub use error::ViewsError;
 pub mod testing {
     use egret_postgres::tokio_postgres::Client;
 
-    use crate::store::describe::Names;
     pub use crate::store::install::install;
-    pub use crate::store::refresh::{Reached, Refreshable, Refreshed};
+    use crate::store::query_description::NameResolution;
+    pub use crate::store::refresh::outcome::RefreshOutcome;
+    pub use crate::store::refresh::outcome::RefreshPoint;
+    pub use crate::store::refreshable::Refreshable;
     use crate::{
         ViewsConfig, ViewsError,
-        model::{Following, MakerRights, Mode, NewView, ViewName},
+        model::{FollowSettings, MakerRights, Mode, NewView, ViewName},
     };
 
     /// Makes a view that is maintained incrementally. It is empty until it is refreshed.
-    ///
-    /// # Errors
-    /// [`ViewsError`].
     pub async fn create(
         client: &mut Client,
-        name: (&str, &str),
+        schema: &str,
+        name: &str,
         query: &str,
     ) -> Result<Refreshable, ViewsError> {
-        create_in(client, name, query, Mode::Incremental).await
+        create_in(client, schema, name, query, Mode::Incremental).await
     }
 
     /// Makes a view in a mode. It is empty until it is refreshed.
-    ///
-    /// # Errors
-    /// [`ViewsError`].
     pub async fn create_in(
         client: &mut Client,
-        (schema, name): (&str, &str),
+        schema: &str,
+        name: &str,
         query: &str,
         mode: Mode,
     ) -> Result<Refreshable, ViewsError> {
@@ -59,9 +57,10 @@ pub mod testing {
             indexes: Vec::new(),
             owner: None,
             rights: MakerRights::all(),
-            following: Following::default(),
+            following: FollowSettings::default(),
         };
         let recording = ViewsConfig::default().recording();
-        crate::store::create::create(client, &view, (None, Names::OfSession), recording).await
+        let names = NameResolution::OfSession;
+        crate::store::create::create(client, &view, None, names, recording).await
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine tells of itself.
+//! Metrics of the views engine.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -7,65 +7,62 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// What a refresh did.
+/// Labels of what refreshes and tasks came to.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct Outcome {
+pub struct OutcomeLabels {
     /// Of a refresh `incremental`, `full` or `failed`; of a task `taken` or `refused`.
     pub outcome: &'static str,
 }
 
-/// A state of views.
+/// Labels of the number of views in a state.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct InState {
-    /// The database.
+pub struct StateLabels {
     pub database: String,
     /// `new`, `active`, `failing` or `suspended`.
     pub state: &'static str,
 }
 
-/// Of a database.
+/// Labels of what is measured by database.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct InDatabase {
-    /// Its name.
+pub struct DatabaseLabels {
     pub database: String,
 }
 
-/// See the module.
+/// Counters, gauges and histograms of the engine.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// Refreshes of views that did something.
-    pub refreshes: Family<Outcome, Counter>,
-    /// How long they took, in seconds.
+    pub refreshes: Family<OutcomeLabels, Counter>,
+    /// How long refreshes took, in seconds.
     pub refresh_seconds: Histogram,
-    /// How long they waited for locks, in seconds.
+    /// How long refreshes waited for locks, in seconds.
     pub wait_seconds: Histogram,
     /// Rows of changes that were read.
     pub changes: Counter,
     /// Rows of views that were added, changed and removed.
     pub rows: Counter,
-    /// Views that were found not to be what their query says.
+    /// Views that a comparison found to differ from their query.
     pub drifts: Counter,
-    /// Change sets that were kept of views that are followed.
+    /// Change sets that refreshes recorded for followed views.
     pub change_sets: Counter,
-    /// Those who follow views.
+    /// Open subscriptions to views, by server-sent events and gRPC.
     pub followers: Gauge,
-    /// Tasks that were made of change sets, and attempts that were refused.
-    pub change_tasks: Family<Outcome, Counter>,
-    /// Views by state.
-    pub views: Family<InState, Gauge>,
-    /// What the tables for changes take, in bytes.
-    pub changes_bytes: Family<InDatabase, Gauge>,
-    /// Rows of them that are removed and whose place is not free yet, as the server estimates.
-    pub changes_dead_rows: Family<InDatabase, Gauge>,
+    /// Tasks that were made of change sets, and attempts that the queue refused.
+    pub change_tasks: Family<OutcomeLabels, Counter>,
+    pub views: Family<StateLabels, Gauge>,
+    /// Size of the tables for changes, in bytes.
+    pub changes_bytes: Family<DatabaseLabels, Gauge>,
+    /// Dead rows of these tables, as the server estimates: removed, and their space not yet free.
+    pub changes_dead_rows: Family<DatabaseLabels, Gauge>,
 }
 
-/// From a quarter of a millisecond to two minutes.
+/// Buckets from a quarter of a millisecond to two minutes, each twice the one before.
 fn seconds() -> Histogram {
     Histogram::new((0..20).map(|power| 0.000_25 * f64::from(1 << power)))
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Creates the metrics and registers them.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             refreshes: Family::default(),
@@ -83,12 +80,12 @@ impl Metrics {
         };
         registry.register(
             "egret_views_refreshes",
-            "Refreshes of views that did something, by what they did",
+            "Refreshes of views that had something to do, by outcome",
             metrics.refreshes.clone(),
         );
         registry.register(
             "egret_views_refresh_seconds",
-            "How long refreshes took that did something",
+            "How long refreshes with something to do took",
             metrics.refresh_seconds.clone(),
         );
         registry.register(
@@ -98,29 +95,29 @@ impl Metrics {
         );
         registry.register(
             "egret_views_changes",
-            "Rows of changes that refreshes read, each side of an update being one",
+            "Rows of changes that refreshes read; an update counts as two",
             metrics.changes.clone(),
         );
         registry.register(
             "egret_views_rows",
-            "Rows of views that refreshes added, changed and removed",
+            "Rows of views that refreshes inserted, updated and deleted",
             metrics.rows.clone(),
         );
         registry.register(
             "egret_views_drifts",
-            "Views that a comparison on schedule found not to be what their query says",
+            "Views that a scheduled comparison found to differ from their query",
             metrics.drifts.clone(),
         );
         metrics.register_following(registry);
         registry.register("egret_views_views", "Views by state", metrics.views.clone());
         registry.register(
             "egret_views_changes_bytes",
-            "What the tables for changes take",
+            "Disk space of the change tables",
             metrics.changes_bytes.clone(),
         );
         registry.register(
             "egret_views_changes_dead_rows",
-            "Rows of the tables for changes that are removed and whose place is not free yet",
+            "Dead rows of the change tables",
             metrics.changes_dead_rows.clone(),
         );
         metrics
@@ -129,17 +126,17 @@ impl Metrics {
     fn register_following(&self, registry: &mut Registry) {
         registry.register(
             "egret_views_change_sets",
-            "Change sets that refreshes kept of views that are followed",
+            "Change sets that refreshes recorded for followed views",
             self.change_sets.clone(),
         );
         registry.register(
             "egret_views_followers",
-            "Those who follow views, by server-sent events and gRPC",
+            "Followers of views, by server-sent events and gRPC",
             self.followers.clone(),
         );
         registry.register(
             "egret_views_change_tasks",
-            "Change sets of which a queue was to make a task, by whether it took it",
+            "Change sets sent to queues as tasks, by whether the queue accepted them",
             self.change_tasks.clone(),
         );
     }

@@ -1,40 +1,43 @@
-//! The nouns of views.
+//! Types that describe views: modes, schedules, names, definitions and reports.
 
+mod limits;
 mod maker;
 
 use std::fmt;
 use std::str::FromStr;
 
-use egret_base::settings::{Span, Value};
+use egret_base::settings::{ConfigDuration, Value};
 
+pub(crate) use limits::Limits;
 pub use maker::{Grants, MakerRights, ReadableViews, ViewFilter};
 
-/// How a view is brought up to date.
+/// How a view is refreshed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Whatever takes less, each time.
+    /// Incremental or full, whichever is estimated to take less.
     #[default]
     Auto,
-    /// By what changed.
+    /// Applies the changes of the tables that the view reads.
     Incremental,
-    /// By computing all of it anew; only what differs is written.
+    /// Recomputes the query; writes only rows that differ.
     Full,
-    /// By what changed, within the transaction that changes it.
+    /// Applies changes within the transaction that makes them.
     Immediate,
 }
 
-/// When a view is brought up to date. One without a schedule is when a view that reads it is; one in mode immediate has none.
+/// When a view is refreshed. A view without a schedule is refreshed when a view that reads it is;
+/// one in mode immediate has no schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// So that it is never further behind than this.
-    Lag(Span),
+    /// So often that the view is never further behind than this.
+    Lag(ConfigDuration),
     /// At the times of a cron expression with five fields, in UTC.
     Cron(String),
-    /// When it is asked for.
+    /// Only on an explicit request.
     Manual,
 }
 
-/// What a view is doing.
+/// State of a view's maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It has not been filled yet.
@@ -50,19 +53,19 @@ pub enum State {
 /// Where a view is: its schema and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewName {
-    /// The schema.
+    /// Schema in which the view is.
     pub schema: String,
-    /// The name in it.
+    /// Name within the schema.
     pub name: String,
 }
 
-/// Why a text is none of the words, or not a name.
+/// Reason why a text is not a valid word or name, as a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NotUnderstood(pub String);
+pub struct ParseError(pub String);
 
 impl Mode {
-    /// As it is written.
+    /// The word of the mode in the API, the command line and the catalogue.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -74,21 +77,21 @@ impl Mode {
 }
 
 impl FromStr for Mode {
-    type Err = NotUnderstood;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, NotUnderstood> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let all = [Self::Auto, Self::Incremental, Self::Full, Self::Immediate];
         let found = all.into_iter().find(|mode| mode.as_str() == text);
         found.ok_or_else(|| {
-            NotUnderstood(format!(
-                "`{text}` is no mode: there are auto, incremental, full and immediate"
+            ParseError(format!(
+                "`{text}` is not a mode: use auto, incremental, full or immediate"
             ))
         })
     }
 }
 
 impl State {
-    /// As it is written.
+    /// The word of the state in the API, the command line and the catalogue.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -98,7 +101,7 @@ impl State {
         }
     }
 
-    /// What a word says; [`Self::New`] for any other.
+    /// The state of a word; [`Self::New`] for any other.
     pub fn named(word: &str) -> Self {
         let all = [Self::Active, Self::Failing, Self::Suspended];
         let found = all.into_iter().find(|state| state.as_str() == word);
@@ -118,9 +121,9 @@ impl fmt::Display for Schedule {
 
 /// `manual`, a duration such as `5s`, or a cron expression.
 impl FromStr for Schedule {
-    type Err = NotUnderstood;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, NotUnderstood> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let text = text.trim();
         if text == "manual" {
             return Ok(Self::Manual);
@@ -128,41 +131,46 @@ impl FromStr for Schedule {
         if text.split_whitespace().count() == 5 {
             return Ok(Self::Cron(text.to_owned()));
         }
-        match Span::read(text) {
+        match ConfigDuration::read(text) {
             Ok(lag) => Ok(Self::Lag(lag)),
-            Err(_) => Err(NotUnderstood(format!(
-                "`{text}` is no schedule: give the lag that is allowed, such as `5s`, a cron expression with five fields, or `manual`"
+            Err(_) => Err(ParseError(format!(
+                "`{text}` is not a schedule: give the maximum lag, such as `5s`, a cron \
+                 expression with five fields, or `manual`"
             ))),
         }
     }
 }
 
-/// With double quotes where it would be read as something else without.
+/// In double quotes where a part has a dot or a quote.
 impl fmt::Display for ViewName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = |name: &str| match name.contains(['.', '"']) {
-            true => format!("\"{}\"", name.replace('"', "\"\"")),
-            false => name.to_owned(),
+        let part = |name: &str| {
+            if name.contains(['.', '"']) {
+                format!("\"{}\"", name.replace('"', "\"\""))
+            } else {
+                name.to_owned()
+            }
         };
         write!(f, "{}.{}", part(&self.schema), part(&self.name))
     }
 }
 
-/// `name`, which is in schema `public`, or `schema.name`; with double quotes as in SQL, or taken literally.
+/// `name`, which is in schema `public`, or `schema.name`; with double quotes as in SQL, or taken
+/// literally.
 impl FromStr for ViewName {
-    type Err = NotUnderstood;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, NotUnderstood> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let refuse = |why: &str| {
-            Err(NotUnderstood(format!(
-                "`{text}` is no name of a view: {why}"
+            Err(ParseError(format!(
+                "`{text}` is not a valid view name: {why}"
             )))
         };
         let mut parts = vec![String::new()];
         let mut is_quoted = false;
         let mut letters = text.chars().peekable();
         while let Some(letter) = letters.next() {
-            let part = parts.last_mut().expect("there is one at least");
+            let part = parts.last_mut().expect("there is at least one part");
             match letter {
                 '"' if is_quoted && letters.peek() == Some(&'"') => {
                     letters.next();
@@ -170,7 +178,7 @@ impl FromStr for ViewName {
                 }
                 '"' => is_quoted = !is_quoted,
                 '.' if !is_quoted => parts.push(String::new()),
-                '\0' => return refuse("it has a NUL"),
+                '\0' => return refuse("it contains a NUL character"),
                 letter => part.push(letter),
             }
         }
@@ -180,15 +188,15 @@ impl FromStr for ViewName {
         let (schema, name) = match parts.as_slice() {
             [name] => ("public", name),
             [schema, name] => (schema.as_str(), name),
-            _ => return refuse("it has more than a schema and a name"),
+            _ => return refuse("it has more parts than a schema and a name"),
         };
         for part in [schema, name] {
             if part.is_empty() || part.len() > NAME_BYTES_MAX {
-                return refuse("each part has 1 to 63 bytes");
+                return refuse("each part must have 1 to 63 bytes");
             }
         }
         if schema == "egret" {
-            return refuse("what is in schema egret is Egret's own");
+            return refuse("schema egret is reserved for Egret");
         }
         Ok(Self {
             schema: schema.to_owned(),
@@ -197,176 +205,180 @@ impl FromStr for ViewName {
     }
 }
 
-/// PostgreSQL's own bound on names.
+/// PostgreSQL's own bound on names, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
 
-/// A view to be made.
+/// Definition of a view that is to be created.
 #[derive(Clone, Debug)]
 pub struct NewView {
-    /// Where users will read it.
+    /// Schema and name under which users read the view.
     pub name: ViewName,
     /// The query, one SELECT.
     pub query: String,
-    /// How it is brought up to date.
+    /// How the view is refreshed.
     pub mode: Mode,
-    /// When; none: when a view that reads it is, or after the default lag.
+    /// When it is refreshed; none: when a view that reads it is, or after the default lag.
     pub schedule: Option<Schedule>,
-    /// Lists of its columns, for each of which its storage gets an index.
+    /// Indexes on the view, each a list of column names.
     pub indexes: Vec<Vec<String>>,
-    /// The role that it is of, whose rights its query has; none: the one that Egret connects as.
+    /// Role whose rights the query has; none: the role as which Egret connects.
     pub owner: Option<String>,
-    /// What its maker may have it read.
+    /// Rights of the view's creator.
     pub rights: MakerRights,
-    /// What is kept of its changes.
-    pub following: Following,
+    /// Retention and queue of its change sets.
+    pub following: FollowSettings,
 }
 
-/// What is kept of the changes of a view, for those who follow it.
+/// Settings for followers of a view: retention and queue of its change sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Following {
-    /// For how long change sets are kept; none: they are not, or for the usual time where tasks are made of them.
-    pub kept: Option<Span>,
-    /// The queue that gets a task for each.
+pub struct FollowSettings {
+    /// Retention of change sets; none: the default where there is a queue, else there are no change
+    /// sets.
+    pub kept: Option<ConfigDuration>,
+    /// Queue that gets a task for each change set.
     pub queue: Option<String>,
 }
 
-/// What changes of a view. What is none stays.
+/// What an alteration changes in a view. A field that is none leaves its setting as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alteration {
-    /// How it is brought up to date.
+    /// How the view is refreshed.
     pub mode: Option<Mode>,
-    /// When; `Some(None)`: when a view that reads it is, or after the default lag.
+    /// When it is refreshed; `Some(None)`: when a view that reads it is, or after the default lag.
     pub schedule: Option<Option<Schedule>>,
-    /// Whether it is kept fresh: false suspends it, true ends any suspension.
+    /// Whether the view is maintained: false suspends it, true ends any suspension.
     pub is_active: Option<bool>,
-    /// For how long change sets are kept; `Some(None)`: they are not.
-    pub kept: Option<Option<Span>>,
-    /// The queue that gets a task for each; `Some(None)`: none.
+    /// Retention of change sets; `Some(None)`: there are none any more.
+    pub kept: Option<Option<ConfigDuration>>,
+    /// Queue that gets a task for each change set; `Some(None)`: none.
     pub queue: Option<Option<String>>,
 }
 
-/// A view as people see it.
+/// A view with its settings, state and figures, as users see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViewReport {
     /// The database that it is in.
     pub database: String,
-    /// Its name.
+    /// Schema and name of the view.
     pub name: ViewName,
-    /// The query, as it was given.
+    /// The query as the caller wrote it.
     pub query: String,
-    /// The role whose rights its query has.
+    /// Role whose rights the query has.
     pub owner: String,
-    /// How it is brought up to date.
+    /// How the view is refreshed.
     pub mode: Mode,
-    /// When; none: by those that read it.
+    /// When it is refreshed; none: with the views that read it.
     pub schedule: Option<Schedule>,
-    /// What it is doing.
+    /// State of the view's maintenance.
     pub state: State,
-    /// Why it fails or is suspended.
+    /// Why the view fails or is suspended.
     pub reason: Option<String>,
-    /// Refreshes that failed since one did not.
+    /// Failed refreshes since the last successful one.
     pub failures: u32,
     /// The tables and views that it reads, as `schema.name`.
     pub reads: Vec<String>,
     /// The views that read it.
     pub read_by: Vec<String>,
-    /// The snapshot that it shows, as `pg_snapshot` is written; none until it is filled.
+    /// Snapshot that the view shows, as text of `pg_snapshot`; none until it is filled.
     pub snapshot: Option<String>,
-    /// When it was known to be up to date last, in milliseconds of Unix time.
+    /// Last moment at which the view was known to be fresh, in milliseconds of Unix time.
     pub fresh_at_ms: Option<i64>,
-    /// Whether what it shows changes as time passes.
+    /// Whether the query depends on the clock.
     pub has_clock: bool,
-    /// Whether nothing that it reads has changed since, nor has time passed that it depends on.
+    /// Whether the view is known to be fresh: no source has changed since, and its query does not
+    /// depend on the clock.
     pub is_current: bool,
-    /// Rows of changes that it has not seen yet.
+    /// Recorded change rows that the view has not applied yet.
     pub waiting_changes: i64,
-    /// What its storage takes, in bytes, indexes included.
+    /// Size of its storage in bytes, indexes included.
     pub size_bytes: i64,
-    /// What its latest refreshes took, without those that failed; none where there were none.
+    /// Durations of its latest successful refreshes; none if there were none.
     pub durations: Option<Durations>,
-    /// What is kept of its changes; none: it is not followed.
+    /// Its retained change sets; none: the view is not followed.
     pub changes: Option<KeptChanges>,
     /// The last refresh that changed something or failed.
     pub last: Option<RefreshReport>,
-    /// The indexes that it lacks; none where it was not looked for them, as in a list, or could not be.
+    /// Indexes that the view lacks; none if they were not determined, as in a list, or could not
+    /// be.
     pub advice: Option<Vec<Advice>>,
 }
 
-/// What is kept of the changes of a view.
+/// The retained change sets of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptChanges {
-    /// For how long.
-    pub kept: Span,
-    /// The number of the last change set.
+    /// Retention of a change set.
+    pub kept: ConfigDuration,
+    /// Number of the latest change set.
     pub sequence: i64,
-    /// How many are kept.
+    /// Number of retained change sets.
     pub sets: i64,
-    /// What is in them, in bytes.
+    /// Size of their rows in bytes.
     pub size_bytes: i64,
-    /// The queue that gets a task for each.
+    /// Queue that gets a task for each change set.
     pub queue: Option<String>,
-    /// How many of them have no task yet.
+    /// Retained change sets without a task yet.
     pub waiting_tasks: i64,
 }
 
-/// What a refresh changed in a view, or a part of that.
+/// A change set of a view, or one page of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangePage {
-    /// The number of the change set.
+    /// Number of the change set.
     pub sequence: i64,
-    /// When it was made, in milliseconds of Unix time.
+    /// When the change set was written, in milliseconds of Unix time.
     pub at_ms: i64,
-    /// The snapshot that the view shows with it, as `pg_snapshot` is written.
+    /// Snapshot that the view shows after it, as text of `pg_snapshot`.
     pub snapshot: String,
-    /// Why the view is to be read anew, and nothing that came before counts.
+    /// Reason of a reset: the follower must read the whole view again.
     pub reset: Option<String>,
-    /// How many rows all of it has.
+    /// Rows of the whole change set.
     pub changes: i64,
-    /// Some of them, the removed ones first; those with the same values are one.
+    /// Rows of this page, removed ones first; equal rows are one, with the sum of their weights.
     pub rows: Vec<ChangedRow>,
-    /// Whether there are more.
+    /// Whether the change set has more pages.
     pub has_more: bool,
 }
 
-/// A row that there is more often than before, or less.
+/// A row with the change of its count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedRow {
-    /// How much more often; below zero: less.
+    /// How many more copies of the row there are; negative: fewer.
     pub weight: i64,
-    /// The row as a JSON object, in one line.
+    /// The row as a JSON object, on one line.
     pub content: String,
 }
 
-/// An index that a view lacks: without it a refresh reads a table as a whole, however little changed.
+/// An index that a view lacks: without it each refresh scans the whole table, however little
+/// changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
     /// The table, as `schema.name`.
     pub table: String,
-    /// Its columns that the index is to be of.
+    /// Columns of the table that the index needs, in order.
     pub columns: Vec<String>,
-    /// The statement that makes it.
+    /// The statement that creates the index.
     pub statement: String,
-    /// What looks rows up by these columns, in words.
+    /// Which lookups need the index, in words.
     pub reason: String,
-    /// How many rows the table has, about; none where that is not known.
+    /// Estimated rows of the table; none where that is not known.
     pub rows: Option<i64>,
 }
 
-/// What refreshes took, phase by phase.
+/// Durations of the refreshes of a view, by phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Durations {
-    /// Waiting for locks.
+    /// Time spent waiting for locks.
     pub waiting: Quantiles,
-    /// Computing and writing.
+    /// Time spent computing and writing.
     pub applying: Quantiles,
-    /// The rest: looking at how the view stands, and those of its component that come before it. The commit, with which this is remembered, is in
-    /// none of them.
+    /// The remaining time: reading the view's status, and refreshing the views of its component
+    /// that come before it. The commit, which also stores these figures, is in none of them.
     pub other: Quantiles,
-    /// All of it.
+    /// Duration of whole refreshes, commit excluded.
     pub all: Quantiles,
 }
 
-/// What half of the times, and what 95 in a hundred, do not exceed.
+/// Median and 95th percentile of durations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantiles {
     /// The median, in milliseconds.
@@ -375,69 +387,69 @@ pub struct Quantiles {
     pub p95_ms: f64,
 }
 
-/// What a refresh did.
+/// Report of one refresh of a view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RefreshReport {
-    /// When it began, in milliseconds of Unix time.
+    /// When the refresh began, in milliseconds of Unix time.
     pub at_ms: i64,
     /// `nothing` (nothing had changed), `incremental`, `full`, or `failed`.
     pub outcome: String,
-    /// What chose between incremental and full, in words.
+    /// Why it was incremental or full, in words.
     pub why: String,
     /// The snapshot that it reached, as `pg_snapshot` is written.
     pub snapshot: String,
-    /// Rows of changes that it read, each side of an update being one.
+    /// Recorded change rows that were applied; an update counts as two.
     pub changes: i64,
-    /// Rows that were added, …
+    /// Rows that were added to the view.
     pub added: i64,
-    /// … changed, …
+    /// Rows that were changed in place.
     pub changed: i64,
-    /// … and removed.
+    /// Rows that were removed from the view.
     pub removed: i64,
-    /// How long it took, in milliseconds: all of it, …
+    /// Duration of the whole refresh in milliseconds.
     pub took_ms: f64,
-    /// … waiting for locks, …
+    /// Time spent waiting for locks, in milliseconds.
     pub waited_ms: f64,
-    /// … and computing and writing.
+    /// Time spent computing and writing, in milliseconds.
     pub applied_ms: f64,
-    /// What went wrong.
+    /// Error message of a failed refresh.
     pub error: Option<String>,
-    /// The plans of its statements, as the server explains them, where that was asked for.
+    /// Plans of its statements, as `EXPLAIN` prints them, if they were asked for.
     pub plans: Option<String>,
 }
 
-/// What is known of a query before a view of it is made, or of one that is there.
+/// How a view is maintained: of an existing one, or of a query that is validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The query with every name resolved.
     pub definition: String,
-    /// Its columns, with their types.
+    /// Names and types of its columns.
     pub columns: Vec<(String, String)>,
     /// The tables and views that it reads, as `schema.name`.
     pub reads: Vec<String>,
-    /// The stages in which it is kept, from the first to the last.
+    /// The stages of the view, in the order in which they are maintained.
     pub stages: Vec<StageExplanation>,
-    /// The indexes that it lacks.
+    /// The indexes that the view lacks.
     pub advice: Vec<Advice>,
 }
 
-/// A stage of a view.
+/// One stage of a view, explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageExplanation {
-    /// Its table.
+    /// Name of the stage's table.
     pub table: String,
-    /// Its operators as a tree, a line each, indented by two spaces a level.
+    /// Its operators as a tree, one a line, indented by two spaces a level.
     pub operators: String,
-    /// What it keeps, and how that is maintained, in words; a line each.
+    /// Its columns and how they are maintained, in words, one a line.
     pub keeps: Vec<String>,
-    /// The statement that applies changes of all that it reads.
+    /// The statement that applies changes of all sources.
     pub sql: String,
 }
 
-/// How the rows of a view compare with its query.
+/// Result of comparing a view with its query, in numbers of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// The snapshot at which they were compared.
+    /// Snapshot at which they were compared, as text of `pg_snapshot`.
     pub snapshot: String,
     /// Rows that both have.
     pub same: i64,

@@ -72,7 +72,7 @@ class Connection:
         # What stands before `@` may be a password.
         shown = url.rpartition("@")[2]
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the url {shown!r} is not like http://127.0.0.1:7070 or https://host")
+            raise ValueError(f"the url {shown!r} is not of the form http://127.0.0.1:7070 or https://host")
         if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
             raise ValueError(f"the url {shown!r} has more than scheme, host and port")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -97,7 +97,7 @@ class Connection:
         return self._channel
 
     def open_blocking(self) -> grpc.Channel:
-        """A channel of its own for a thread that has no event loop; whoever asks closes it."""
+        """A channel of its own for a thread that has no event loop; the caller closes it."""
         if self._secure:
             credentials = grpc.ssl_channel_credentials(self._root_certificates)
             return grpc.secure_channel(self._target, credentials, _OPTIONS)
@@ -200,7 +200,7 @@ STREAM_ENDED = (
     grpc.aio.UsageError,
     grpc.aio.InternalError,
 )
-"""What is raised by whoever writes to a stream that has ended; reading it tells why."""
+"""Raised by a write to a stream that has ended; a read raises the reason."""
 
 
 async def finished(call: Any, reader: asyncio.Future[None]) -> None:

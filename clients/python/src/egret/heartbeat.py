@@ -46,7 +46,7 @@ class HeartbeatThread:
         self._thread.start()
 
     def end(self) -> None:
-        """Ends the thread; it may take a call's timeout, for which nobody needs to wait."""
+        """Ends the thread, without waiting: its last call may take until its timeout."""
         self._ended = True
         self._wakeup.set()
 
@@ -86,7 +86,7 @@ class HeartbeatThread:
                     request, metadata=self._connection.metadata, timeout=max(shortest, 1.0)
                 )
             except grpc.RpcError as error:
-                logger.info("heartbeats of a blocked loop were not sent: %s", error)
+                logger.info("cannot send heartbeats while the event loop is blocked: %s", error)
                 return
             self.sent += len(batch)
             for one, outcome in zip(batch, response.outcomes):

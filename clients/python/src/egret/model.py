@@ -127,7 +127,7 @@ def new_task(
 def _refuse_text(values: Sequence[str], name: str) -> None:
     # A text is a sequence of texts too, and would be taken letter by letter.
     if isinstance(values, str):
-        raise TypeError(f"{name} is a list of texts, not the text {values!r}")
+        raise TypeError(f"{name} must be a list of strings, not the string {values!r}")
 
 
 @dataclass(frozen=True)
@@ -381,6 +381,9 @@ class ScheduleInfo:
     next_at: Optional[datetime]
     last_at: Optional[datetime]
     last_task: str
+    """The task of the tick at ``last_at``; empty while that tick waits."""
+    waiting: bool
+    """Whether the tick at ``last_at`` waits for room, as the tenant is at its limit on tasks."""
 
     @classmethod
     def of_message(cls, message: pb.Schedule) -> ScheduleInfo:
@@ -396,6 +399,7 @@ class ScheduleInfo:
             next_at=moment(message.next_at_ms),
             last_at=moment(message.last_at_ms),
             last_task=message.last_task,
+            waiting=message.waiting,
         )
 
 

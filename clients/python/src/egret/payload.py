@@ -50,7 +50,7 @@ def decode(data: bytes, format: pb.Format) -> Any:
 def text(value: str, name: str) -> str:
     """The text itself; raises ``TypeError`` or ``ValueError`` for what cannot be sent as one."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a text, not {value!r}")
+        raise TypeError(f"{name} must be a string, not {value!r}")
     try:
         value.encode()
     except UnicodeEncodeError:

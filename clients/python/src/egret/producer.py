@@ -54,7 +54,7 @@ _SAYS_NO = (*_REFUSALS, errors.InvalidRequest, errors.NotFound, errors.LimitReac
 
 
 class _Entry:
-    """A task whose outcome somebody waits for."""
+    """A task whose outcome a caller waits for."""
 
     __slots__ = (
         "queue", "task", "size", "future", "doubt", "window", "sent_at", "refused_at", "tries"
@@ -80,9 +80,9 @@ class _Entry:
 class Producer:
     """Sends tasks and hands each caller its outcome.
 
-    At most ``tasks_max`` tasks and ``bytes_max`` bytes are without an outcome at a time; whoever
-    comes then waits for room. While Egret cannot be reached tasks wait, each stretch without
-    progress at most ``patience`` seconds.
+    At most ``tasks_max`` tasks and ``bytes_max`` bytes are without an outcome at a time; further
+    callers wait for room. While Egret cannot be reached, tasks wait: each stretch without
+    progress lasts at most ``patience`` seconds.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Producer:
             if not room.done():
                 if self._full(next_size):
                     return
-                # Counted here, so that nobody takes the room before its owner has run.
+                # Counted here, so that no other caller takes the room before its owner has run.
                 self._tasks += 1
                 self._bytes += next_size
                 room.set_result(None)
@@ -254,7 +254,7 @@ class Producer:
             logger.exception("enqueueing has failed")
             ended = errors.Internal("client_fault", f"the client has failed: {error!r}")
         finally:
-            # Nobody is left to answer: no caller may wait for ever.
+            # No answer can come any more: fail the waiting callers.
             self._after(ended)
             self._driver = None
 
@@ -327,7 +327,7 @@ class Producer:
             # The reader knows why.
             pass
         except BaseException:
-            # Nobody else ends the stream then, and the reader would wait for that.
+            # Nothing else ends the stream then, and the reader would wait for its end.
             call.cancel()
             raise
         finally:

@@ -134,7 +134,7 @@ def number_of(kind: Any, prefix: str, name: str) -> Any:
         known = ", ".join(
             other.removeprefix(f"{prefix}_").lower() for other in kind.keys()[1:]
         )
-        raise ValueError(f"{prefix.lower()} {name!r} is none of {known}") from None
+        raise ValueError(f"{prefix.lower()} {name!r} is not one of {known}") from None
 
 
 def name_of(kind: Any, prefix: str, value: int) -> str:

@@ -99,7 +99,7 @@ class Waiter:
             # The reader knows why.
             pass
         except BaseException:
-            # Nobody else ends the stream then, and the reader would wait for that.
+            # Nothing else ends the stream then, and the reader would wait for its end.
             call.cancel()
             raise
         finally:

@@ -17,7 +17,7 @@ from .model import TaskChange
 class Watch:
     """A subscription to changes of tasks. Made by ``Client.watch``.
 
-    It ends with an error when the connection is lost, as nobody can say what was missed then.
+    It ends with an error when the connection is lost, as it is unknown which changes were missed.
     """
 
     def __init__(self, connection: Connection, request: pb.WatchRequest) -> None:

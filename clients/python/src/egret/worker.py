@@ -146,7 +146,7 @@ class Worker:
                 work.cancel()
                 await asyncio.wait((work,))
             except errors.EgretError as error:
-                logger.warning("the worker ended while it stopped: %s", error)
+                logger.warning("the worker failed while it was stopping: %s", error)
             raise
         finally:
             self._finished = True
@@ -181,7 +181,7 @@ class Worker:
         return [int(number) for number in numbers]
 
     def _signal(self) -> None:
-        """The first signal stops gracefully; another one is of somebody who does not want to wait."""
+        """The first signal stops gracefully, the second one at once."""
         again, self._signalled = self._signalled, True
         self._stop_called = True
         self._begin_stop()
@@ -189,7 +189,7 @@ class Worker:
             self._cut_short()
 
     def _cut_short(self) -> None:
-        """The grace time is over, or nobody waits for its end: what still runs is given back."""
+        """Gives running tasks back: the grace time is over, or a second signal has ended it."""
         for running in list(self._running.values()):
             self._interrupt(running, "stop")
         self._timers.append(self._loop.call_later(GOODBYE_SECONDS, self._abandon))
@@ -198,7 +198,7 @@ class Worker:
         self._abandoned = True
         self._wakeup.ring()
         if self._call is not None:
-            # A write to somebody who reads nothing would not end.
+            # A write to a server that reads nothing would not end.
             self._timers.append(self._loop.call_later(GOODBYE_SECONDS, self._call.cancel))
 
     # ---- Handlers. ----
@@ -236,7 +236,7 @@ class Worker:
         except Retry as retry:
             report = Report(id, lease, "nack", text=retry.reason, delay_ms=retry.delay_ms)
         except PermanentError as error:
-            logger.warning("task %s failed for good: %s", id, error)
+            logger.warning("task %s failed permanently: %s", id, error)
             report = Report(id, lease, "permanent", text=text_of(error))
         except Exception as error:
             if running.ended_by:
@@ -335,7 +335,7 @@ class Worker:
                         return
                     if not error.retryable:
                         raise error
-                    logger.info("the stream of work was lost, connecting again: %s", error)
+                    logger.info("lost the connection to the server; reconnecting: %s", error)
                     await within(self._backoff.delay(), self._given_up)
         finally:
             if self._beating is not None:
@@ -399,7 +399,7 @@ class Worker:
             # The reader knows why.
             pass
         except BaseException:
-            # Nobody else ends the stream then, and the reader would wait for that.
+            # Nothing else ends the stream then, and the reader would wait for its end.
             call.cancel()
             raise
         finally:

@@ -440,6 +440,7 @@ export interface Schedule {
   nextAtMs: number;
   lastAtMs: number;
   lastTask: string;
+  waiting: boolean;
 }
 
 export enum Schedule_Missed {
@@ -5579,6 +5580,7 @@ function createBaseSchedule(): Schedule {
     nextAtMs: 0,
     lastAtMs: 0,
     lastTask: "",
+    waiting: false,
   };
 }
 
@@ -5613,6 +5615,9 @@ export const Schedule: MessageFns<Schedule> = {
     }
     if (message.lastTask !== "") {
       writer.uint32(82).string(message.lastTask);
+    }
+    if (message.waiting !== false) {
+      writer.uint32(88).bool(message.waiting);
     }
     return writer;
   },
@@ -5710,6 +5715,14 @@ export const Schedule: MessageFns<Schedule> = {
             message.lastTask = reader.string();
             continue;
           }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.waiting = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5737,6 +5750,7 @@ export const Schedule: MessageFns<Schedule> = {
     message.nextAtMs = object.nextAtMs ?? 0;
     message.lastAtMs = object.lastAtMs ?? 0;
     message.lastTask = object.lastTask ?? "";
+    message.waiting = object.waiting ?? false;
     return message;
   },
 };

@@ -1,22 +1,23 @@
 //! The clock model: how Egret's time follows a wall clock that may jump, decided without any I/O.
 //!
-//! Two clocks are read together. The *wall clock* says what time it is and can be set by an operator, a
-//! time server or a damaged battery. The *elapsed clock* only counts: it is never set, and goes on while
-//! the machine is suspended. *Accepted time*, which every engine goes by, is the last accepted time plus
-//! what has elapsed since, corrected towards the wall clock within bounds:
+//! Two clocks are read together. The *wall clock* says what time it is and can be set by an
+//! operator, a time server or a damaged battery. The *elapsed clock* only counts: it is never set,
+//! and goes on while the machine is suspended. *Accepted time*, which every engine goes by, is the
+//! last accepted time plus what has elapsed since, corrected towards the wall clock within bounds:
 //!
-//! - The wall clock is ahead by no more than the *allowance*: it is accepted at once. The allowance is
-//!   [`ClockPolicy::jump_max`] and is used up by each correction; it comes back within an hour, so that
-//!   many small jumps are bounded like one large jump.
-//! - The wall clock is ahead by more: accepted time is *held*. It goes on with the elapsed clock alone
-//!   until the wall clock is set right or an operator releases the clock.
+//! - The wall clock is ahead by no more than the *allowance*: it is accepted at once. The allowance
+//!   is [`ClockPolicy::jump_max`] and is used up by each correction; it comes back within an hour,
+//!   so that many small jumps are bounded like one large jump.
+//! - The wall clock is ahead by more: accepted time is *held*. It goes on with the elapsed clock
+//!   alone until the wall clock is set right or an operator releases the clock.
 //! - The wall clock is behind by no more than `jump_max`: accepted time runs slower, by one part in
 //!   [`SLOWER`], until both agree. It does not go back.
 //! - The wall clock is behind by more: accepted time is held.
 //!
-//! Between two runs of Egret on one boot of the machine the elapsed clock goes on, so the same rules hold.
-//! Across boots nothing counts what has passed: a wall clock ahead of the last accepted time by at most
-//! [`ClockPolicy::start_jump_max`] is believed, everything else follows the rules above.
+//! Between two runs of Egret on one boot of the machine the elapsed clock goes on, so the same
+//! rules hold. Across boots nothing counts what has passed: a wall clock ahead of the last accepted
+//! time by at most [`ClockPolicy::start_jump_max`] is believed, everything else follows the rules
+//! above.
 
 use std::time::Duration;
 
@@ -30,8 +31,8 @@ const ALLOWANCE_PERIOD_US: i64 = 3_600_000_000;
 
 /// Both clocks, read at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// The wall clock.
+pub(crate) struct ClockReading {
+    /// Time of the wall clock.
     pub wall: Timestamp,
     /// The elapsed clock; its zero is the boot of the machine.
     pub elapsed: Duration,
@@ -48,7 +49,7 @@ pub struct ClockPolicy {
 
 /// What is kept of a clock between two runs of Egret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClockRecord {
+pub(crate) struct ClockRecord {
     /// The accepted time when the record was made.
     pub accepted: Timestamp,
     /// The elapsed clock at that time.
@@ -60,15 +61,15 @@ pub struct ClockRecord {
 /// How accepted time follows the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockState {
-    /// They agree, or are about to.
+    /// Accepted time agrees with the wall clock, or approaches it.
     Following,
     /// The wall clock is too far from accepted time, which goes on with the elapsed clock.
     Held,
 }
 
-/// Accepted time: see the module.
+/// The state from which accepted time is computed.
 #[derive(Clone, Debug)]
-pub struct ClockModel {
+pub(crate) struct ClockModel {
     jump_max_us: i64,
     allowance_us: i64,
     /// What integer division has left over of the allowance, in parts of [`ALLOWANCE_PERIOD_US`].
@@ -88,7 +89,7 @@ fn micros(duration: Duration) -> i64 {
 
 impl ClockModel {
     /// Begins at the wall clock: nothing is known of the time before.
-    pub fn begin(reading: Reading, policy: ClockPolicy) -> Self {
+    pub(crate) fn begin(reading: ClockReading, policy: ClockPolicy) -> Self {
         let jump_max_us = micros(policy.jump_max);
         Self {
             jump_max_us,
@@ -102,8 +103,13 @@ impl ClockModel {
         }
     }
 
-    /// Goes on from what an earlier run has left. `boot` is the present boot of the machine.
-    pub fn resume(record: &ClockRecord, boot: &str, reading: Reading, policy: ClockPolicy) -> Self {
+    /// Continues from the record of an earlier run. `boot` is the present boot of the machine.
+    pub(crate) fn resume(
+        record: &ClockRecord,
+        boot: &str,
+        reading: ClockReading,
+        policy: ClockPolicy,
+    ) -> Self {
         let mut model = Self::begin(reading, policy);
         let same_boot =
             !boot.is_empty() && record.boot == boot && record.elapsed <= reading.elapsed;
@@ -119,7 +125,7 @@ impl ClockModel {
     }
 
     /// Accepted time at this reading. It never goes back.
-    pub fn observe(&mut self, reading: Reading) -> Timestamp {
+    pub(crate) fn observe(&mut self, reading: ClockReading) -> Timestamp {
         let elapsed_us = micros(reading.elapsed).max(self.elapsed_us);
         let passed_us = elapsed_us - self.elapsed_us;
         self.elapsed_us = elapsed_us;
@@ -155,9 +161,9 @@ impl ClockModel {
             .min(self.jump_max_us);
     }
 
-    /// Accepts the wall clock, wherever it is: the one way in which accepted time goes back. Returns by
-    /// how many microseconds accepted time has moved.
-    pub fn release(&mut self, reading: Reading) -> i64 {
+    /// Accepts the wall clock, wherever it is: the one way in which accepted time goes back.
+    /// Returns by how many microseconds accepted time has moved.
+    pub(crate) fn release(&mut self, reading: ClockReading) -> i64 {
         let before_us = self.observe(reading).as_micros();
         self.accepted_us = reading.wall.as_micros();
         self.allowance_us = self.jump_max_us;
@@ -167,17 +173,17 @@ impl ClockModel {
     }
 
     /// How accepted time follows the wall clock.
-    pub fn state(&self) -> ClockState {
+    pub(crate) fn state(&self) -> ClockState {
         self.state
     }
 
     /// By how many microseconds the wall clock was ahead of accepted time at the last reading.
-    pub fn offset_us(&self) -> i64 {
+    pub(crate) fn offset_us(&self) -> i64 {
         self.offset_us
     }
 
     /// What a later run needs in order to go on.
-    pub fn record(&self, boot: &str) -> ClockRecord {
+    pub(crate) fn record(&self, boot: &str) -> ClockRecord {
         ClockRecord {
             accepted: Timestamp::from_micros(self.accepted_us),
             elapsed: Duration::from_micros(self.elapsed_us.unsigned_abs()),

@@ -1,16 +1,17 @@
-//! The clock of a running Egret: the model of [`super::model`] over the machine's clocks, and its record in
-//! the data directory.
+//! The clock of a running Egret: the model of [`super::model`] over the machine's clocks, and its
+//! record in the data directory.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::model::{ClockModel, ClockPolicy, ClockRecord, ClockState, Reading};
+use super::model::{ClockModel, ClockPolicy, ClockReading, ClockRecord, ClockState};
 use super::{Clock, SystemClock, Timestamp, read_together};
 use crate::durable;
+use crate::sync::lock;
 
 /// Names one boot of the machine, and thereby what its elapsed clock counts from.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -21,7 +22,7 @@ const HEADING: &str = "egret clock 1";
 /// Mode of the record's file.
 const RECORD_MODE: u32 = 0o600;
 
-/// How the clock is, for `/v1/clock`, `/readyz` and the metrics.
+/// Status of the clock, for `/v1/clock`, `/readyz` and the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStatus {
     /// The time that Egret goes by.
@@ -34,16 +35,17 @@ pub struct ClockStatus {
     pub state: ClockState,
 }
 
-/// What a release has done.
+/// Result of a release of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseOutcome {
     /// By how many microseconds accepted time has moved.
     pub moved_us: i64,
-    /// The clock after it.
+    /// The status after the release.
     pub status: ClockStatus,
 }
 
-/// See the module.
+/// The clock of a running Egret. Reads the machine's clocks, and keeps the state of the clock model
+/// in a file of the data directory.
 #[derive(Debug)]
 pub struct SteadyClock {
     model: Mutex<ClockModel>,
@@ -54,8 +56,9 @@ pub struct SteadyClock {
 }
 
 impl SteadyClock {
-    /// Goes on from the record in this file, where there is one. It always opens: a record that cannot be
-    /// read or written is among the problems, and stops nothing. A damaged one is moved aside.
+    /// Goes on from the record in this file, where there is one. It always opens: a record that
+    /// cannot be read or written is among the problems, and stops nothing. A damaged one is moved
+    /// aside.
     pub fn open(path: &Path, policy: ClockPolicy) -> (Self, Vec<io::Error>) {
         let mut problems = Vec::new();
         let boot = boot_id().unwrap_or_else(|error| {
@@ -83,10 +86,10 @@ impl SteadyClock {
 
     fn model(&self) -> MutexGuard<'_, ClockModel> {
         // The model is whole after each of its operations.
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.model)
     }
 
-    /// How the clock is now.
+    /// The status of the clock at this moment.
     pub fn status(&self) -> ClockStatus {
         let mut model = self.model();
         let reading = read_clocks();
@@ -97,7 +100,8 @@ impl SteadyClock {
     /// Accepts the wall clock as it is, and makes that durable.
     ///
     /// # Errors
-    /// What the system says when the record cannot be written: the release holds until the next start then.
+    /// What the system says when the record cannot be written: the release holds until the next
+    /// start then.
     pub fn release(&self) -> io::Result<ReleaseOutcome> {
         let outcome = {
             let mut model = self.model();
@@ -113,9 +117,6 @@ impl SteadyClock {
     }
 
     /// Writes the record from which the next run goes on.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn save(&self) -> io::Result<()> {
         let record = {
             let mut model = self.model();
@@ -145,7 +146,7 @@ impl Clock for SteadyClock {
     }
 }
 
-fn status(model: &ClockModel, accepted: Timestamp, reading: Reading) -> ClockStatus {
+fn status(model: &ClockModel, accepted: Timestamp, reading: ClockReading) -> ClockStatus {
     ClockStatus {
         accepted,
         wall: reading.wall,
@@ -162,9 +163,9 @@ fn elapsed() -> Duration {
     Duration::new(seconds, nanos)
 }
 
-fn read_clocks() -> Reading {
+fn read_clocks() -> ClockReading {
     let (wall, elapsed) = read_together(|| SystemClock.now(), elapsed);
-    Reading { wall, elapsed }
+    ClockReading { wall, elapsed }
 }
 
 fn boot_id() -> io::Result<String> {

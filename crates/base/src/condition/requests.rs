@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::Condition;
+use crate::sync::lock;
 
 /// A fault that no request has run into for so long has ended.
 pub const QUIET_AFTER: Duration = Duration::from_secs(60);
 
-/// Subjects of one name that have a condition each; further ones share one, because requests choose the subject.
+/// Subjects of one name that have a condition each; further ones share one, because requests choose
+/// the subject.
 const SUBJECTS_MAX: usize = 20;
 
 /// The subject that stands for those beyond [`SUBJECTS_MAX`].
@@ -27,9 +29,9 @@ struct Recent {
     repetitions: u64,
 }
 
-/// Notes that a request has run into a fault. Logs `message` as a warning where it is the first one in
-/// [`QUIET_AFTER`], and at level `debug` otherwise. `subject` is one of few: what a client can choose freely is no
-/// subject.
+/// Notes that a request has run into a fault. Logs `message` as a warning where it is the first one
+/// in [`QUIET_AFTER`], and at level `debug` otherwise. `subject` is one of few: what a client can
+/// choose freely is no subject.
 pub fn occur(name: &'static str, subject: &str, error: impl Display, message: &str) {
     if occurs(name, subject, &error) {
         tracing::warn!(condition = name, subject, %error, "{message}");
@@ -38,8 +40,8 @@ pub fn occur(name: &'static str, subject: &str, error: impl Display, message: &s
     }
 }
 
-/// Notes that a request has run into a fault, as [`occur`] does. Returns whether the condition begins with it, which is
-/// to be logged.
+/// Notes that a request has run into a fault, as [`occur`] does. Returns whether the condition
+/// begins with it, which is to be logged.
 pub fn occurs(name: &'static str, subject: &str, error: impl Display) -> bool {
     occur_at(name, subject, error, Instant::now())
 }
@@ -63,8 +65,8 @@ fn occur_at(name: &'static str, subject: &str, error: impl Display, now: Instant
     begins
 }
 
-/// Ends the faults that no request has run into for [`QUIET_AFTER`], each with a log line. To be called every now and
-/// then.
+/// Ends the faults that no request has run into for [`QUIET_AFTER`], each with a log line. To be
+/// called every now and then.
 pub fn end_quiet() {
     for ((name, subject), repetitions) in take_quiet(Instant::now()) {
         tracing::info!(
@@ -91,7 +93,7 @@ fn subjects(recent: &BTreeMap<Key, Recent>, name: &'static str) -> usize {
 }
 
 fn recent() -> MutexGuard<'static, BTreeMap<Key, Recent>> {
-    RECENT.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&RECENT)
 }
 
 #[cfg(test)]

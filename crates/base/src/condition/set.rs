@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::Condition;
+use crate::sync::lock;
 
 /// Subjects of one set whose faults are told apart; further ones share a condition.
 const SUBJECTS_MAX: usize = 1_000;
@@ -32,7 +33,8 @@ impl ConditionSet {
         }
     }
 
-    /// Notes a failure of a subject. Returns whether its condition begins with it, which is to be logged.
+    /// Notes a failure of a subject. Returns whether its condition begins with it, which is to be
+    /// logged.
     pub fn begin(&self, subject: &str, reason: impl Display) -> bool {
         let mut failing = self.failing();
         let is_known = failing.contains_key(subject);
@@ -48,7 +50,8 @@ impl ConditionSet {
         condition.begin(reason)
     }
 
-    /// Notes a success of a subject. Returns whether its condition ends with it, which is to be logged.
+    /// Notes a success of a subject. Returns whether its condition ends with it, which is to be
+    /// logged.
     pub fn end(&self, subject: &str) -> bool {
         if !self.is_any.load(Ordering::Acquire) {
             return false;
@@ -63,7 +66,8 @@ impl ConditionSet {
         ended.is_some_and(|condition| condition.end())
     }
 
-    /// Notes a failure of a subject, and logs `message` as a warning where its condition begins with it.
+    /// Notes a failure of a subject, and logs `message` as a warning where its condition begins
+    /// with it.
     pub fn fail(&self, subject: &str, error: impl Display, message: &str) {
         if self.begin(subject, &error) {
             tracing::warn!(condition = self.name, subject, %error, "{message}");
@@ -101,7 +105,7 @@ impl ConditionSet {
     }
 
     fn failing(&self) -> MutexGuard<'_, BTreeMap<String, Condition>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failing)
     }
 }
 

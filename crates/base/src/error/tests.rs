@@ -5,16 +5,16 @@ use super::*;
 /// An error with a message and a cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-struct Caused {
+struct ChainError {
     message: &'static str,
-    source: Option<Box<Caused>>,
+    source: Option<Box<ChainError>>,
 }
 
 /// The chain of errors with these messages, each caused by the next.
 fn chain_of(messages: &[&'static str]) -> String {
     let mut source = None;
     for &message in messages.iter().rev() {
-        source = Some(Box::new(Caused { message, source }));
+        source = Some(Box::new(ChainError { message, source }));
     }
     chain(&*source.expect("there is one"))
 }

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A part that does not work: a whole service, or a piece of one, such as one partition of the queue.
+use crate::sync::lock;
+
+/// A part that does not work: a whole service, or a piece of one, such as one partition of the
+/// queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedPart {
     /// The service, or the service and its piece: `queue`, `queue/001`.
@@ -16,8 +19,8 @@ pub struct FailedPart {
     pub remedy: String,
 }
 
-/// A reason without the path of the directory that its files are in: whoever may see the reason need not know where the
-/// host keeps its data.
+/// Removes the path of a directory from a reason: a caller that may see the reason need not learn
+/// where the host keeps its data.
 pub fn hide_directory(reason: &str, directory: &Path) -> String {
     let prefix = format!("{}/", directory.display());
     reason.replace(&prefix, "")
@@ -82,9 +85,6 @@ impl Failures {
     }
 
     fn reasons(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
-        self.0
-            .reasons
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.reasons)
     }
 }

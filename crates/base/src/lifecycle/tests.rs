@@ -5,13 +5,13 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 
-struct Recorded {
+struct RecordingService {
     name: &'static str,
     fails: bool,
     events: Arc<Mutex<Vec<String>>>,
 }
 
-impl Recorded {
+impl RecordingService {
     fn note(&self, what: &str) {
         self.events
             .lock()
@@ -20,7 +20,7 @@ impl Recorded {
     }
 }
 
-impl Service for Recorded {
+impl Service for RecordingService {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -64,7 +64,7 @@ fn stack(failing: Option<&'static str>) -> (Stack, Arc<Mutex<Vec<String>>>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let mut stack = Stack::default();
     for name in ["postgres", "branches", "server"] {
-        stack.push(Arc::new(Recorded {
+        stack.push(Arc::new(RecordingService {
             name,
             fails: failing == Some(name),
             events: events.clone(),
@@ -101,7 +101,7 @@ fn a_fatal_failure_stops_what_had_started() {
 fn a_failed_service_stops_only_those_that_need_it() {
     let events = Arc::new(Mutex::new(Vec::new()));
     let service = |name, fails| {
-        Arc::new(Recorded {
+        Arc::new(RecordingService {
             name,
             fails,
             events: events.clone(),
@@ -137,7 +137,7 @@ fn a_failed_service_stops_only_those_that_need_it() {
 fn eager_ones_start_first_and_stop_in_their_place() {
     let events = Arc::new(Mutex::new(Vec::new()));
     let service = |name, fails| {
-        Arc::new(Recorded {
+        Arc::new(RecordingService {
             name,
             fails,
             events: events.clone(),

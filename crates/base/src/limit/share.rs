@@ -7,29 +7,28 @@ use super::{Limit, LimitExceeded, count_left};
 /// A limit on all tenants together and one on each.
 #[derive(Clone, Copy, Debug)]
 pub struct TenantShare {
-    /// On all of them.
+    /// The limit on all tenants together.
     pub all: Limit,
-    /// On one; zero: as much as is still free (the dynamic threshold of Choudhury and Hahne, 1998, with
-    /// factor 1), so that there is room for one more tenant whatever the others take.
+    /// The limit on one tenant. Zero: as much as is still free (the dynamic threshold of Choudhury
+    /// and Hahne, 1998, with factor 1), so that there is room for one more tenant whatever the
+    /// others take.
     pub one: Limit,
 }
 
 impl TenantShare {
-    /// A limit on all and one on each, with their names.
-    pub const fn new(all: (&'static str, u64), one: (&'static str, u64)) -> Self {
-        Self {
-            all: Limit::new(all.0, all.1),
-            one: Limit::new(one.0, one.1),
-        }
+    /// A limit on all tenants and one on each.
+    pub const fn new(all: Limit, one: Limit) -> Self {
+        Self { all, one }
     }
 
-    /// A limit of which one tenant may have three quarters, but never all where there is more than one.
+    /// A limit of which one tenant may have three quarters, but never all where there is more than
+    /// one.
     pub fn three_quarters(name: &'static str, max: u64) -> Self {
         let one = max.saturating_sub(max.div_ceil(4)).max(1);
-        Self::new((name, max), (name, one))
+        Self::new(Limit::new(name, max), Limit::new(name, one))
     }
 
-    /// How much more a tenant may have that has `own` of what is `taken`.
+    /// How much more a tenant may take that has `own` of the `taken` total.
     pub fn room(&self, taken: u64, own: u64) -> u64 {
         let free = self.all.max.saturating_sub(taken);
         match self.one.max {
@@ -39,10 +38,10 @@ impl TenantShare {
         }
     }
 
-    /// Lets a tenant that has `own` of what is `taken` have `more`.
+    /// Checks that a tenant that has `own` of the `taken` total may take `more`.
     ///
     /// # Errors
-    /// The limit in its way.
+    /// [`LimitExceeded`] with the limit that is reached.
     pub fn check(&self, taken: u64, own: u64, more: u64) -> Result<(), LimitExceeded> {
         self.all.check(taken + more)?;
         let free = self.all.max.saturating_sub(taken);
@@ -58,7 +57,7 @@ impl TenantShare {
     }
 }
 
-/// How much all tenants have of something, and how much each. `K` tells tenants apart.
+/// How much of a resource all tenants use, and each of them. `K` identifies a tenant.
 #[derive(Debug)]
 pub struct TenantUsage<K> {
     all: u64,
@@ -75,12 +74,12 @@ impl<K> Default for TenantUsage<K> {
 }
 
 impl<K: Ord> TenantUsage<K> {
-    /// What all of them have.
+    /// The amount in use by all tenants.
     pub fn all(&self) -> u64 {
         self.all
     }
 
-    /// What one has.
+    /// The amount in use by one tenant; zero if it has none.
     pub fn of(&self, tenant: &K) -> u64 {
         self.by_tenant.get(tenant).copied().unwrap_or(0)
     }
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     fn share(one: u64) -> TenantShare {
-        TenantShare::new(("all", 100), ("one", one))
+        TenantShare::new(Limit::new("all", 100), Limit::new("one", one))
     }
 
     #[test]

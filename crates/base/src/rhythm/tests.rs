@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn rhythm(cron: &str, zone: &str) -> Rhythm {
-    Rhythm::new(cron, zone).unwrap()
+fn rhythm(cron: &str, zone: &str) -> CronSchedule {
+    CronSchedule::new(cron, zone).unwrap()
 }
 
 fn ms(text: &str) -> u64 {
@@ -25,8 +25,9 @@ fn after(cron: &str, zone: &str, from: &str) -> String {
 /// The ticks after `from` until `to`, this one included: hours and minutes in UTC.
 fn ticks(cron: &str, zone: &str, from: &str, to: &str) -> String {
     let rhythm = rhythm(cron, zone);
-    let ticks = std::iter::successors(Some(ms(from)), |tick| rhythm.after(*tick));
-    let ticks = ticks.skip(1).take_while(|tick| *tick <= ms(to));
+    let ticks = std::iter::successors(Some(ms(from)), |tick| rhythm.after(*tick))
+        .skip(1)
+        .take_while(|tick| *tick <= ms(to));
     let times = ticks.map(|tick| text(tick)[11..16].to_owned());
     times.collect::<Vec<_>>().join(" ")
 }
@@ -52,26 +53,38 @@ fn ticks_are_whole_seconds_whenever_they_are_asked_for() {
 #[test]
 fn what_is_no_rhythm_is_refused() {
     for cron in ["", "* * *", "61 * * * *"] {
-        let refused = Rhythm::new(cron, "").unwrap_err();
-        assert!(matches!(refused, RhythmError::Cron { .. }), "{refused}");
+        let refused = CronSchedule::new(cron, "").unwrap_err();
+        assert!(
+            matches!(refused, CronScheduleError::Cron { .. }),
+            "{refused}"
+        );
     }
     // Stored ones go on.
-    for cron in ["0 0 8 * * * 2027", "0,,30 * * * *", "0 8, * * *"] {
-        let refused = Rhythm::of_new(cron, "").unwrap_err();
-        assert!(matches!(refused, RhythmError::Cron { .. }), "{refused}");
+    for cron in [
+        "0 0 8 * * * 2027",
+        "0,,30 * * * *",
+        "0 8, * * *",
+        "0 8 13 * +",
+        "0 8 13 * +,FRI",
+    ] {
+        let refused = CronSchedule::of_new(cron, "").unwrap_err();
+        assert!(
+            matches!(refused, CronScheduleError::Cron { .. }),
+            "{refused}"
+        );
     }
-    assert!(Rhythm::new("0 0 8 * * * 2027", "").is_ok());
+    assert!(CronSchedule::new("0 0 8 * * * 2027", "").is_ok());
     for cron in [
         "0 8 * * *",
         "0 0 8,20 * * MON-FRI",
         "@daily",
         "  0 8 * * * ",
     ] {
-        assert!(Rhythm::of_new(cron, "").is_ok(), "{cron}");
+        assert!(CronSchedule::of_new(cron, "").is_ok(), "{cron}");
     }
-    let refused = Rhythm::new("* * * * *", "Mars/Base").unwrap_err();
+    let refused = CronSchedule::new("* * * * *", "Mars/Base").unwrap_err();
     let name = "Mars/Base".to_owned();
-    assert_eq!(refused, RhythmError::TimeZone { name });
+    assert_eq!(refused, CronScheduleError::TimeZone { name });
 }
 
 #[test]

@@ -6,9 +6,9 @@ crate::settings! {
     /// Settings for these tests.
     pub struct Demo in "demo" {
         /// How large it may grow.
-        size_max: Size = Size::mib(16),
+        size_max: ByteSize = ByteSize::mib(16),
         /// How long it may live.
-        ttl: Option<Span> = None,
+        ttl: Option<ConfigDuration> = None,
         /// How many there may be.
         count_max: u32 = 10; positive,
     }
@@ -25,7 +25,7 @@ fn later_layers_win_and_say_where_they_stand() {
     layers.put("demo.count_max", "12", Origin::Flag("--set".to_owned()));
     let demo: Demo = layers.section().unwrap();
     assert_eq!(demo.count_max, 12);
-    assert_eq!(demo.size_max, Size::mib(16));
+    assert_eq!(demo.size_max, ByteSize::mib(16));
     assert_eq!(layers.origin("demo.count_max").to_string(), "flag --set");
     assert_eq!(layers.origin("demo.ttl"), Origin::Default);
     assert_eq!(demo.get("ttl").as_deref(), Some(""));
@@ -82,18 +82,18 @@ fn what_must_be_above_zero_is_refused_at_zero() {
         "egret.toml: demo.count_max: `0` is not a whole number from 1 to 4294967295"
     );
     let forms: Vec<String> = [
-        Range::Positive.form::<Span>(),
-        Range::Positive.form::<Option<Size>>(),
+        Range::Positive.form::<ConfigDuration>(),
+        Range::Positive.form::<Option<ByteSize>>(),
     ]
     .to_vec();
     assert!(
         forms.iter().all(|form| form.ends_with("; above 0")),
         "{forms:?}"
     );
-    assert!(Range::Positive.read::<Span>("0").is_err());
-    assert!(Range::Positive.read::<Option<Size>>("0kB").is_err());
-    assert_eq!(Range::Positive.read::<Option<Size>>(""), Ok(None));
-    assert_eq!(Range::Any.read("0"), Ok(Span(0)));
+    assert!(Range::Positive.read::<ConfigDuration>("0").is_err());
+    assert!(Range::Positive.read::<Option<ByteSize>>("0kB").is_err());
+    assert_eq!(Range::Positive.read::<Option<ByteSize>>(""), Ok(None));
+    assert_eq!(Range::Any.read("0"), Ok(ConfigDuration(0)));
     let least = Range::AtLeast(10);
     assert_eq!(least.form::<u16>(), "a whole number from 10 to 65535");
     assert!(least.read::<u32>("9").is_err());

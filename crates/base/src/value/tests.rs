@@ -6,26 +6,43 @@ use super::*;
 
 #[test]
 fn sizes() {
-    assert_eq!(Size::read("16MB"), Ok(Size::mib(16)));
-    assert_eq!(Size::read("20G"), Ok(Size::gib(20)));
-    assert_eq!(Size::read("20 GiB"), Ok(Size::gib(20)));
-    assert_eq!(Size::read("512"), Ok(Size(512)));
-    assert_eq!(Size::mib(16).show(), "16MB");
-    assert_eq!(Size(0).show(), "0B");
+    assert_eq!(ByteSize::read("16MB"), Ok(ByteSize::mib(16)));
+    assert_eq!(ByteSize::read("20G"), Ok(ByteSize::gib(20)));
+    assert_eq!(ByteSize::read("20 GiB"), Ok(ByteSize::gib(20)));
+    assert_eq!(ByteSize::read("512"), Ok(ByteSize(512)));
+    assert_eq!(ByteSize::mib(16).show(), "16MB");
+    assert_eq!(ByteSize(0).show(), "0B");
     for wrong in ["", "MB", "1.5GB", "-1", "5 parsecs", "99999999999TB"] {
-        assert!(Size::read(wrong).is_err(), "{wrong}");
+        assert!(ByteSize::read(wrong).is_err(), "{wrong}");
     }
 }
 
 #[test]
 fn spans() {
-    assert_eq!(Span::read("250ms"), Ok(Span::ms(250)));
-    assert_eq!(Span::read("2h"), Ok(Span::secs(7_200)));
-    assert_eq!(Span::read("5m"), Ok(Span::secs(300)));
-    assert_eq!(Span::secs(90).show(), "90s");
-    assert_eq!(Span::secs(3_600).show(), "1h");
+    assert_eq!(ConfigDuration::read("250ms"), Ok(ConfigDuration::ms(250)));
+    assert_eq!(ConfigDuration::read("2h"), Ok(ConfigDuration::secs(7_200)));
+    assert_eq!(ConfigDuration::read("5m"), Ok(ConfigDuration::secs(300)));
+    assert_eq!(ConfigDuration::secs(90).show(), "90s");
+    assert_eq!(ConfigDuration::secs(3_600).show(), "1h");
     for wrong in ["", "30", "s", "1y", "-5s"] {
-        assert!(Span::read(wrong).is_err(), "{wrong}");
+        assert!(ConfigDuration::read(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_span_that_no_arithmetic_takes_is_refused() {
+    let longest = ConfigDuration::read("106751d").unwrap();
+    assert!(i64::try_from(longest.duration().as_nanos()).is_ok());
+    for text in [
+        "106752d",
+        "9223372036855ms",
+        "18446744073709551615ms",
+        "213503982334601d",
+    ] {
+        assert_eq!(
+            ConfigDuration::read(text),
+            Err(format!("`{text}` is too long a duration: at most 106751d"))
+        );
     }
 }
 
@@ -38,15 +55,15 @@ fn options_are_empty_or_a_value() {
 
 proptest! {
     #[test]
-    fn sizes_and_spans_round_trip(number in 0_u64..1 << 50) {
-        prop_assert_eq!(Size::read(&Size(number).show()), Ok(Size(number)));
-        prop_assert_eq!(Span::read(&Span(number).show()), Ok(Span(number)));
+    fn sizes_and_spans_round_trip(size in 0_u64..1 << 50, span in 0..=SPAN_MS_MAX) {
+        prop_assert_eq!(ByteSize::read(&ByteSize(size).show()), Ok(ByteSize(size)));
+        prop_assert_eq!(ConfigDuration::read(&ConfigDuration(span).show()), Ok(ConfigDuration(span)));
     }
 
     #[test]
     fn reading_never_panics(text in ".{0,40}") {
-        let _ = Size::read(&text);
-        let _ = Span::read(&text);
+        let _ = ByteSize::read(&text);
+        let _ = ConfigDuration::read(&text);
         let _ = Option::<u32>::read(&text);
     }
 }
@@ -60,8 +77,8 @@ fn a_measured_size_is_shown_in_whole_megabytes() {
         (60 << 20, "60MB", "60MB"),
         (1 << 30, "1GB", "1GB"),
     ] {
-        assert_eq!(Size(bytes).rounded_down().to_string(), down);
-        assert_eq!(Size(bytes).rounded_up().to_string(), up);
+        assert_eq!(ByteSize(bytes).rounded_down().to_string(), down);
+        assert_eq!(ByteSize(bytes).rounded_up().to_string(), up);
     }
-    assert_eq!(Size(u64::MAX).rounded_up(), Size(u64::MAX));
+    assert_eq!(ByteSize(u64::MAX).rounded_up(), ByteSize(u64::MAX));
 }

@@ -12,11 +12,11 @@ use crate::result::{Environment, ResultFile};
 /// One thing that differs between A and B.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What `--allow-different` calls it.
+    /// Name of the condition, as for `--allow-different`.
     pub name: String,
-    /// In A.
+    /// The value in A.
     pub a: String,
-    /// In B.
+    /// The value in B.
     pub b: String,
 }
 
@@ -75,7 +75,7 @@ const BRANCH: &str = "branch.";
 const MEMORY_TOLERANCE: f64 = 0.1;
 /// Fsync is measured in a moment: only a factor says that the disk is another one.
 const FSYNC_FACTOR: f64 = 3.0;
-/// Cores that somebody else may use before it is worth a line.
+/// Cores that other processes may use without a warning.
 const OTHER_CPU_MAX: f64 = 0.5;
 
 /// Whether `name` is something that [`differences`] can report.
@@ -155,7 +155,7 @@ pub fn notes(a: &Environment, b: &Environment) -> Vec<String> {
     let mut notes = Vec::new();
     if a.seed != b.seed {
         notes.push(format!(
-            "the seeds differ ({} and {}): arrivals and values are others",
+            "the seeds differ ({} and {}): arrivals and values differ",
             a.seed, b.seed
         ));
     }
@@ -184,7 +184,7 @@ pub fn notes(a: &Environment, b: &Environment) -> Vec<String> {
         && of_a.binary_sha256 != of_b.binary_sha256
     {
         notes.push(format!(
-            "measured by another program each: {} in A, {} in B",
+            "measured by different programs: {} in A, {} in B",
             of_a.commit, of_b.commit
         ));
     }

@@ -9,12 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use egret_bench_cli::CompareArgs;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::environment::{differences, is_allowed};
-use super::{CompareArgs, Mismatch};
+
+use super::Mismatch;
 use crate::environment::redact;
 use crate::result::ResultFile;
 
@@ -29,30 +31,30 @@ pub type Interruption = OnceLock<&'static str>;
 
 /// A command split into words, ready to be given the file to write.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Program {
+pub(crate) struct PairCommand {
     words: Vec<String>,
 }
 
-impl Program {
+impl PairCommand {
     /// Splits a command as a shell would, quotes and backslashes included. Nothing else of a shell
     /// exists: no variables, no pipes.
     ///
     /// # Errors
     /// When a quote is not closed or nothing is left.
-    pub fn parse(command: &str) -> Result<Self> {
+    pub(crate) fn parse(command: &str) -> Result<Self> {
         let words =
-            shlex::split(command).context("a quote or a backslash of a command has no end")?;
+            shlex::split(command).context("a quote or a backslash of a command is not closed")?;
         ensure!(!words.is_empty(), "an empty command cannot be run");
         Ok(Self { words })
     }
 
     /// The command as it may be shown: passwords are masked.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         redact(&self.words)
     }
 
     /// The words with the file put in: in place of `{out}`, else behind as `--out FILE`.
-    pub fn with_out(&self, file: &str) -> Vec<String> {
+    pub(crate) fn with_out(&self, file: &str) -> Vec<String> {
         let takes_place = self.words.iter().any(|word| word.contains(PLACEHOLDER));
         let mut words: Vec<String> = self
             .words
@@ -83,8 +85,8 @@ pub fn orders(pairs: usize, seed: u64) -> Vec<[usize; 2]> {
 /// signal, the command that runs is asked to end and waited for.
 ///
 /// # Errors
-/// When a command cannot be run, fails, or writes no result file that fits the others; or when it was
-/// interrupted.
+/// When a command cannot be run, fails, or writes no result file that fits the others; or when it
+/// was interrupted.
 pub fn measure(
     args: &CompareArgs,
     progress: &mut dyn FnMut(&str),
@@ -96,7 +98,7 @@ pub fn measure(
             args.run.len()
         );
     };
-    let programs = [Program::parse(a)?, Program::parse(b)?];
+    let programs = [PairCommand::parse(a)?, PairCommand::parse(b)?];
     let temporary = tempfile::tempdir().context("cannot make a temporary directory")?;
     let directory = match &args.keep {
         Some(keep) => {
@@ -159,8 +161,8 @@ fn fits(
         let refused = changed.find(|difference| !is_allowed(&difference.name, allowed));
         if let Some(difference) = refused {
             bail!(
-                "{} changed while side {} was measured: {} in its first run, {} in pair {number}; \
-                 use --allow-different {0} if it is meant to",
+                "{} changed while side {} was measured: {} in its first run, {} in pair \
+                 {number}; use --allow-different {0} if this is intended",
                 difference.name,
                 ["A", "B"][side],
                 difference.a,
@@ -185,7 +187,7 @@ fn fits(
 
 /// One run of one side.
 struct Attempt<'a> {
-    program: &'a Program,
+    program: &'a PairCommand,
     side: &'static str,
     number: usize,
     directory: &'a Path,
@@ -198,7 +200,7 @@ impl Attempt<'_> {
         let log = self.file("log");
         let words = self
             .program
-            .with_out(out.to_str().context("a path that is no text")?);
+            .with_out(out.to_str().context("a path is not UTF-8")?);
         let output =
             File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let errors = output.try_clone().context("cannot share the log")?;
@@ -222,8 +224,8 @@ impl Attempt<'_> {
         }
         if !out.exists() {
             bail!(
-                "run {} of {} ended well but wrote no result file\n  {}\nput {PLACEHOLDER} where the \
-                 command wants the file's name",
+                "run {} of {} succeeded but wrote no result file\n  {}\nput {PLACEHOLDER} where \
+                 the command expects the file name",
                 self.number,
                 self.side,
                 command()

@@ -8,8 +8,8 @@ use super::verdict::{Interval, Verdict, judge, runs_needed};
 use super::{CONFIDENCE, Options, median};
 use crate::result::{Better, Metric};
 
-/// Fewer runs of a side cannot contradict chance at that confidence, however far apart they are. For
-/// several figures together it takes more: [`size_min`].
+/// Fewer runs of a side cannot contradict chance at that confidence, however far apart they are.
+/// For several figures together it takes more: [`size_min`].
 const RUNS_MIN: usize = 5;
 /// The same for pairs: the chance that five of them agree in sign is above 5%.
 const PAIRS_MIN: usize = 6;
@@ -19,12 +19,12 @@ const RUNS_HINT_MAX: f64 = 500.0;
 /// side that is slow now and then is not equivalent to one that never is.
 const OUTLIERS_TORN: usize = 5;
 
-/// One compared figure.
+/// Comparison of one figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// `create.p50`, `success`.
+    /// Name of the figure, such as `create.p50` or `success`.
     pub figure: String,
-    /// The metric's unit.
+    /// Unit of the metric.
     pub unit: String,
     /// Which direction is an improvement.
     pub better: Better,
@@ -72,7 +72,12 @@ impl Row {
     }
 
     /// The row with its interval and verdict, from one value per run of A and of B.
-    pub fn judged(mut self, [a, b]: [&[f64]; 2], joint_confidence: f64, options: &Options) -> Self {
+    pub(crate) fn judged(
+        mut self,
+        [a, b]: [&[f64]; 2],
+        joint_confidence: f64,
+        options: &Options,
+    ) -> Self {
         if a.iter()
             .chain(b)
             .any(|value| *value <= 0.0 || !value.is_finite())
@@ -111,7 +116,8 @@ impl Row {
         if joint.is_none() && judge(alone, Some(alone), options.margin) != self.verdict {
             self.runs_needed = Some(needed_jointly as u64);
             self.note = Some(format!(
-                "{runs} of at least {needed_jointly} {unit} that decide so many figures at once"
+                "{runs} of at least {needed_jointly} {unit} that are needed to decide this many \
+                 figures at once"
             ));
             return self;
         }
@@ -124,11 +130,11 @@ impl Row {
     /// Fills in the intervals and their verdict; returns the interval of this figure alone.
     fn decide(&mut self, estimate: &Estimate, joint: Option<(f64, f64)>, margin: f64) -> Interval {
         let ratios = |(low, high): (f64, f64)| (low.exp(), high.exp());
-        let plain = estimate.interval(CONFIDENCE);
-        let alone = Interval::towards_worse(plain, self.better);
-        let together = joint.map(|joint| Interval::towards_worse(joint, self.better));
+        let (low, high) = estimate.interval(CONFIDENCE);
+        let alone = Interval::towards_worse(low, high, self.better);
+        let together = joint.map(|(low, high)| Interval::towards_worse(low, high, self.better));
         self.ratio = Some(estimate.log_ratio.exp());
-        self.interval = Some(ratios(plain));
+        self.interval = Some(ratios((low, high)));
         self.joint_interval = joint.map(ratios);
         self.verdict = judge(alone, together, margin);
         self.outliers = estimate.outliers.below + estimate.outliers.above;

@@ -7,22 +7,22 @@ use anyhow::{Result, bail, ensure};
 
 use crate::result::{Better, Metric, ResultFile};
 
-/// What of a metric is meant.
+/// A statistic of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
     /// The value of a scalar, the mean of a latency.
     Value,
-    /// The median.
+    /// The median of a latency.
     P50,
-    /// The 90th percentile.
+    /// The 90th percentile of a latency.
     P90,
-    /// The 95th percentile.
+    /// The 95th percentile of a latency.
     P95,
-    /// The 99th percentile.
+    /// The 99th percentile of a latency.
     P99,
-    /// The 99.9th percentile.
+    /// The 99.9th percentile of a latency.
     P999,
-    /// The largest.
+    /// The largest value of a latency.
     Max,
 }
 
@@ -39,7 +39,8 @@ const STATISTICS: [(&str, Statistic); 9] = [
 ];
 
 impl Statistic {
-    /// The metric and the statistic of `create.p95`. Names of metrics may have points too, as one statistic has.
+    /// The metric and the statistic of `create.p95`. Names of metrics may have points too, as one
+    /// statistic has.
     fn behind(text: &str) -> Option<(&str, Self)> {
         STATISTICS.iter().find_map(|(name, statistic)| {
             let metric = text.strip_suffix(name)?.strip_suffix('.')?;
@@ -64,9 +65,9 @@ impl Statistic {
 /// A metric and the statistic of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// The metric's name.
+    /// Name of the metric.
     pub metric: String,
-    /// What of it.
+    /// Statistic of the metric.
     pub statistic: Statistic,
 }
 
@@ -97,7 +98,8 @@ impl Figure {
             (None, Some(named), _) => named,
             (None, None, None) => (text, Statistic::Value),
             (None, None, Some((_, name))) => bail!(
-                "metric {text}: {name} is no statistic: use p50, p90, p95, p99, p999, max or mean"
+                "metric {text}: {name} is not a statistic: use p50, p90, p95, p99, p999, max or \
+                 mean"
             ),
         };
         Ok(Self {
@@ -107,7 +109,7 @@ impl Figure {
     }
 
     /// The figure in a set of metrics.
-    pub fn in_metrics(&self, metrics: &BTreeMap<String, Metric>) -> Option<f64> {
+    pub(crate) fn in_metrics(&self, metrics: &BTreeMap<String, Metric>) -> Option<f64> {
         metrics
             .get(&self.metric)
             .and_then(|metric| self.statistic.of(metric))
@@ -152,14 +154,17 @@ pub fn figures(named: &[String], a: &Runs<'_>, b: &Runs<'_>) -> Result<Vec<Figur
         let (of_a, of_b) = (first_a.get(&figure.metric), first_b.get(&figure.metric));
         let (Some(of_a), Some(of_b)) = (of_a, of_b) else {
             let side = if of_a.is_none() { "A" } else { "B" };
-            let names: Vec<&str> = first_a.keys().map(String::as_str).collect();
-            let names = names.join(", ");
+            let names = first_a
+                .keys()
+                .map(String::as_str)
+                .collect::<Vec<&str>>()
+                .join(", ");
             bail!("{side} has no metric {}; A has {names}", figure.metric);
         };
         is_comparable(&figure.metric, of_a, of_b)?;
         ensure!(
             of_a.better != Better::Neither,
-            "{}: no value of it is better than another, so there is no verdict on it",
+            "{}: it is neither better higher nor better lower, so there is no verdict on it",
             figure.metric
         );
         for (side, runs) in [("A", a), ("B", b)] {
@@ -168,7 +173,9 @@ pub fn figures(named: &[String], a: &Runs<'_>, b: &Runs<'_>) -> Result<Vec<Figur
                 .position(|metrics| figure.in_metrics(metrics).is_none());
             if let Some(position) = missing {
                 let run = position + 1;
-                bail!("run {run} of {side} has no {figure}: too few samples, or all of it failed");
+                bail!(
+                    "run {run} of {side} has no {figure}: too few samples, or all operations failed"
+                );
             }
         }
         if !figures.contains(&figure) {

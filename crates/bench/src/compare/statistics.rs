@@ -24,7 +24,7 @@ const RESAMPLES: usize = 10_000;
 const CUTOFF: f64 = 3.44;
 /// Makes the median absolute deviation of normal values their standard deviation.
 const DEVIATION_OF_NORMAL: f64 = 1.4826;
-/// The same for the mean absolute deviation.
+/// Makes the mean absolute deviation of normal values their standard deviation.
 const MEAN_DEVIATION_OF_NORMAL: f64 = 1.2533;
 const STEPS_MAX: usize = 50;
 /// Where the search for enough runs ends: more are never made.
@@ -36,13 +36,13 @@ const STEP_MIN: f64 = 1e-7;
 pub struct Resampling {
     /// The same seed draws the same resamples.
     pub seed: u64,
-    /// How many.
+    /// How many resamples are drawn.
     pub resamples: usize,
 }
 
 impl Resampling {
     /// The usual number of resamples.
-    pub fn seeded(seed: u64) -> Self {
+    pub(crate) fn seeded(seed: u64) -> Self {
         Self {
             seed,
             resamples: RESAMPLES,
@@ -52,7 +52,7 @@ impl Resampling {
 
 /// How many runs or pairs lie so far out that they do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outliers {
+pub(crate) struct Outliers {
     /// Those that would make B/A smaller.
     pub below: usize,
     /// Those that would make it larger.
@@ -61,10 +61,10 @@ pub struct Outliers {
 
 /// The estimated logarithm of a ratio, with what resampling made of it.
 #[derive(Clone, Debug)]
-pub struct Estimate {
+pub(crate) struct Estimate {
     /// The estimate: 0 when both sides are equal, positive when B is larger.
     pub log_ratio: f64,
-    /// What was set aside.
+    /// Runs or pairs that do not count.
     pub outliers: Outliers,
     /// The estimates of all resamples, ascending.
     draws: Vec<f64>,
@@ -73,8 +73,7 @@ pub struct Estimate {
 }
 
 /// Observations that are resampled among themselves.
-struct Group {
-    /// Ascending.
+struct ResamplingGroup {
     values: Vec<f64>,
     /// Their deviation; that of the whole group, so that resamples do not call each other outliers.
     scale: f64,
@@ -85,8 +84,8 @@ impl Estimate {
     ///
     /// # Panics
     /// With fewer than two pairs.
-    pub fn paired(log_ratios: &[f64], resampling: Resampling) -> Self {
-        let group = Group::new(log_ratios);
+    pub(crate) fn paired(log_ratios: &[f64], resampling: Resampling) -> Self {
+        let group = ResamplingGroup::new(log_ratios);
         let outliers = group.outliers();
         Self::resample(&[group], |centres| centres[0], outliers, resampling)
     }
@@ -95,8 +94,8 @@ impl Estimate {
     ///
     /// # Panics
     /// When either side has fewer than two runs.
-    pub fn unpaired(a: &[f64], b: &[f64], resampling: Resampling) -> Self {
-        let groups = [Group::new(a), Group::new(b)];
+    pub(crate) fn unpaired(a: &[f64], b: &[f64], resampling: Resampling) -> Self {
+        let groups = [ResamplingGroup::new(a), ResamplingGroup::new(b)];
         let [of_a, of_b] = [groups[0].outliers(), groups[1].outliers()];
         let outliers = Outliers {
             below: of_b.below + of_a.above,
@@ -111,7 +110,7 @@ impl Estimate {
     }
 
     fn resample(
-        groups: &[Group],
+        groups: &[ResamplingGroup],
         combine: impl Fn(&[f64]) -> f64,
         outliers: Outliers,
         resampling: Resampling,
@@ -147,7 +146,7 @@ impl Estimate {
     }
 
     /// The interval that holds the true log ratio with `confidence`, e.g. 0.95.
-    pub fn interval(&self, confidence: f64) -> (f64, f64) {
+    pub(crate) fn interval(&self, confidence: f64) -> (f64, f64) {
         let tail = expanded_tail((1.0 - confidence) / 2.0, self.size);
         let last = self.draws.len() - 1;
         let below = ((tail * self.draws.len() as f64).floor() as usize).min(last / 2);
@@ -155,7 +154,7 @@ impl Estimate {
     }
 }
 
-impl Group {
+impl ResamplingGroup {
     fn new(values: &[f64]) -> Self {
         assert!(values.len() >= 2, "one run has no spread");
         let mut values = values.to_vec();
@@ -229,10 +228,10 @@ impl Group {
     }
 }
 
-/// With how many runs an interval can have this confidence, e.g. 0.95: enough that the percentiles it
-/// is read from are not the extremes of the usual number of resamples. Those do not move any more,
-/// however sure one wants to be, since no resample lies beyond the observations themselves.
-pub fn size_min(confidence: f64) -> usize {
+/// With how many runs an interval can have this confidence, e.g. 0.95: enough that the percentiles
+/// it is read from are not the extremes of the usual number of resamples. Those do not move any
+/// more, however sure one wants to be, since no resample lies beyond the observations themselves.
+pub(crate) fn size_min(confidence: f64) -> usize {
     let tail = (1.0 - confidence) / 2.0;
     let mut sizes = 2..SIZE_MAX;
     let enough = sizes.find(|size| expanded_tail(tail, *size) * RESAMPLES as f64 >= 1.0);

@@ -18,7 +18,7 @@ const SHARED: Noise = Noise {
     outliers: 5.0,
     outlier_factor: 1.3,
 };
-/// A calm one.
+/// A machine without other load.
 const CALM: Noise = Noise {
     deviation: 0.015,
     outliers: 2.0,
@@ -277,7 +277,7 @@ fn a_side_that_fails_more_is_not_equivalent() {
     assert_eq!(comparison.rows[0].verdict, Verdict::Equivalent);
     assert_eq!(comparison.verdict, Verdict::Inconclusive);
     expect![
-        "B failed 100 of 5100 operations and A 0 of 5000: figures of the others decide nothing"
+        "B failed 100 of 5100 operations and A 0 of 5000: the figures of the successful ones are not comparable"
     ]
     .assert_eq(comparison.notes.last().unwrap());
 }
@@ -304,11 +304,11 @@ fn other_conditions_are_refused_each_by_name() {
     b.parameters.insert("branches".to_owned(), 25.into());
     let refused = compare(&a, &b, labels(), &options()).unwrap_err();
     expect![[r#"
-        A and B were not measured under the same conditions:
+        A and B were measured under different conditions:
           build_profile: release in A, dev in B
           cpus: 2 in A, 4 in B
           parameters.branches: 100 in A, 25 in B
-        use --allow-different NAME for what is meant to differ"#]]
+        use --allow-different NAME for differences that are intended"#]]
     .assert_eq(&refused.to_string());
     let allow_different = ["build_profile", "cpus", "parameters"].map(str::to_owned);
     let options = Options {
@@ -319,7 +319,8 @@ fn other_conditions_are_refused_each_by_name() {
     assert_eq!(comparison.allowed.len(), 3);
 }
 
-/// What is said of `create` when `figures` figures in all have these values, B being `factor` times A.
+/// What is said of `create` when `figures` figures in all have these values, B being `factor` times
+/// A.
 fn among(figures: usize, pairs: usize, factor: f64) -> Row {
     let a: Vec<f64> = (0..pairs)
         .map(|pair| 4.0 + 0.05 * (pair % 3) as f64)
@@ -363,7 +364,7 @@ fn so_many_figures_need_more_pairs() {
         (Verdict::Inconclusive, None)
     );
     assert_eq!(row.runs_needed, Some(13));
-    expect!["6 of at least 13 pairs that decide so many figures at once"]
+    expect!["6 of at least 13 pairs that are needed to decide this many figures at once"]
         .assert_eq(&row.note.unwrap());
     assert_eq!(among(12, 13, 1.2).verdict, Verdict::Worse);
     // That nothing differs is read from the plain interval.
@@ -377,7 +378,10 @@ fn percentiles_that_histograms_do_not_resolve_are_noted() {
             .notes
             .join("; ")
     };
-    assert!(notes(0.018).contains("each of them 5.6% of it: --metric create.mean is finer"));
+    assert!(
+        notes(0.018)
+            .contains("one of which is 5.6% of it: --metric create.mean has a finer resolution")
+    );
     assert!(!notes(4.0).contains("microseconds"));
 }
 
@@ -399,13 +403,13 @@ fn runs_that_do_not_match_cannot_be_paired() {
 }
 
 /// `compare` with these arguments.
-fn answer(arguments: &[&str], json: bool) -> Answer {
+fn answer(arguments: &[&str], json: bool) -> CompareOutput {
     #[derive(clap::Parser)]
-    struct Line {
+    struct TestCli {
         #[command(flatten)]
         compare: CompareArgs,
     }
-    let line: Line = clap::Parser::try_parse_from([&["compare"], arguments].concat()).unwrap();
+    let line: TestCli = clap::Parser::try_parse_from([&["compare"], arguments].concat()).unwrap();
     run(&line.compare, json, &mut |_| {}, &Interruption::new())
 }
 
@@ -419,7 +423,7 @@ fn what_is_no_result_file_cannot_be_compared() {
     std::fs::write(&cut, &text[..text.len() / 2]).unwrap();
     std::fs::write(&other, r#"{"schema": 1, "name": "another program's"}"#).unwrap();
     for (file, reason) in [
-        (&cut, "is not whole JSON"),
+        (&cut, "is not complete JSON"),
         (&other, "is not a result file"),
         (&path("missing.json"), "cannot read"),
     ] {

@@ -21,14 +21,14 @@ pub enum Verdict {
 impl Verdict {
     /// The verdict on several figures: the worst of them; where all are at least equivalent, better
     /// as soon as one is. `None` of none.
-    pub fn overall(verdicts: impl Iterator<Item = Self> + Clone) -> Option<Self> {
+    pub(crate) fn overall(verdicts: impl Iterator<Item = Self> + Clone) -> Option<Self> {
         match verdicts.clone().max() {
             Some(Self::Equivalent) => verdicts.min(),
             worst => worst,
         }
     }
 
-    /// What the process exits with.
+    /// Exit code of the process.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Better | Self::Equivalent => 0,
@@ -56,8 +56,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Turns the interval `(low, high)` of ln(B/A).
-    pub fn towards_worse((low, high): (f64, f64), better: Better) -> Self {
+    /// Turns the interval from `low` to `high` of ln(B/A).
+    pub(crate) fn towards_worse(low: f64, high: f64, better: Better) -> Self {
         match better {
             Better::Higher => Self {
                 low: -high,
@@ -72,8 +72,9 @@ impl Interval {
 ///
 /// `plain` is its interval at the stated confidence, `wide` the one that holds for all compared
 /// metrics together; `None` where there are too few runs for it. A difference has to be seen in
-/// `wide`: with twenty metrics one of twenty plain intervals errs. That nothing differs is seen in `plain`: "all are equivalent" is wrong only if
-/// one that differs passes, and that chance does not grow with the others.
+/// `wide`: with twenty metrics one of twenty plain intervals errs. That nothing differs is seen in
+/// `plain`: "all are equivalent" is wrong only if one that differs passes, and that chance does not
+/// grow with the others.
 pub fn judge(plain: Interval, wide: Option<Interval>, margin: f64) -> Verdict {
     let margin = margin.ln_1p();
     if plain.low > -margin && plain.high < margin {

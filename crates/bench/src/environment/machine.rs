@@ -53,7 +53,7 @@ fn value(text: &str, key: &str, separator: char) -> Option<String> {
 pub(super) struct Mount {
     /// Where it is mounted.
     pub(super) point: PathBuf,
-    /// Its type, `btrfs`.
+    /// Type of its file system, such as `btrfs`.
     pub(super) kind: String,
     /// Options of the mount, then those of the file system.
     pub(super) options: String,
@@ -70,11 +70,11 @@ impl Mount {
             .with_context(|| format!("find {}", path.display()))?;
         let text =
             fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
-        parse_mounts(&text, &path).with_context(|| format!("no mount holds {}", path.display()))
+        parse_mounts(&text, &path).with_context(|| format!("no mount contains {}", path.display()))
     }
 
-    /// The directory beside `data_dir` on this mount. A subvolume of btrfs has a device number of its
-    /// own, but what is beside it is written to the same disk in the same way.
+    /// The directory beside `data_dir` on this mount. A subvolume of btrfs has a device number of
+    /// its own, but what is beside it is written to the same disk in the same way.
     ///
     /// # Errors
     /// When `data_dir` is where the mount begins: what is beside it is on another one.
@@ -88,7 +88,8 @@ impl Mount {
     }
 }
 
-/// See proc_pid_mountinfo(5): `36 35 98:0 /root /mount/point rw,noatime shared:1 - ext4 /dev/x rw,errors=x`.
+/// See proc_pid_mountinfo(5): `36 35 98:0 /root /mount/point rw,noatime shared:1 - ext4 /dev/x
+/// rw,errors=x`.
 pub(super) fn parse_mounts(text: &str, path: &Path) -> Option<Mount> {
     let mut best: Option<Mount> = None;
     for line in text.lines() {

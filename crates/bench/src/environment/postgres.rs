@@ -11,7 +11,7 @@ use crate::stage::Subject;
 /// What a PostgreSQL says about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PostgresFacts {
-    /// `server_version`.
+    /// Value of the setting `server_version`.
     pub version: String,
     /// Every setting that differs from its default, without those that say where it is.
     pub settings: BTreeMap<String, String>,
@@ -46,8 +46,10 @@ impl PostgresFacts {
     /// # Errors
     /// When it does not answer.
     pub async fn ask(client: &Client) -> Result<Self> {
-        let rows = client.query(SETTINGS, &[]).await;
-        let rows = rows.context("read the settings of the PostgreSQL")?;
+        let rows = client
+            .query(SETTINGS, &[])
+            .await
+            .context("read the settings of the PostgreSQL")?;
         let settings = rows.iter().map(|row| (row.get(0), row.get(1)));
         let version = client
             .query_one("SELECT pg_catalog.current_setting('server_version')", &[])
@@ -59,9 +61,10 @@ impl PostgresFacts {
         })
     }
 
-    /// Adds the settings of a branch, as rows of name and value that [`SETTINGS`] gave there. They are
-    /// kept as `branch.NAME`, beside those of the source, which are others: a branch has a preset.
-    pub fn add_branch(&mut self, rows: impl IntoIterator<Item = (String, String)>) {
+    /// Adds the settings of a branch, as rows of name and value that [`SETTINGS`] gave there. They
+    /// are kept as `branch.NAME`, beside those of the source, which are others: a branch has a
+    /// preset.
+    pub(crate) fn add_branch(&mut self, rows: impl IntoIterator<Item = (String, String)>) {
         let named = rows
             .into_iter()
             .map(|(name, value)| (format!("{BRANCH}{name}"), value));
@@ -99,7 +102,7 @@ impl Subject {
         {
             self.processes.push(postmaster);
         }
-        // Not shown to everybody.
+        // Not every role may read this setting.
         let shown = client
             .query_opt(
                 "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'data_directory'",

@@ -14,14 +14,16 @@ use crate::server::Server;
 const UNKNOWN: &str = "unknown";
 
 impl Program {
-    /// The build of a running Egret: what it says, and the hash of its binary where it is a process of
-    /// this machine that may be looked at.
+    /// The build of a running Egret: what it says, and the hash of its binary where it is a process
+    /// of this machine that may be looked at.
     ///
     /// # Errors
     /// When it does not answer, or the token may not read its status.
     pub(crate) async fn of(server: &Server) -> Result<Self> {
-        let status = server.get("v1/status").await;
-        let status = status.context("ask the server for its version")?;
+        let status = server
+            .get("v1/status")
+            .await
+            .context("ask the server for its version")?;
         let said = |name: &str| status[name].as_str().unwrap_or(UNKNOWN).to_owned();
         let binary_sha256 = server
             .pid()

@@ -1,4 +1,5 @@
-//! Command lines without their secrets. Where it is not clear how far a secret goes, more is masked.
+//! Command lines without their secrets. Where it is not clear how far a secret goes, more is
+//! masked.
 
 const MASK: &str = "***";
 
@@ -7,8 +8,9 @@ const SECRETS: [&str; 4] = ["password", "passwd", "token", "secret"];
 
 /// The command line of this process with what may be secret masked.
 pub(crate) fn command_line() -> String {
-    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    let mut words: Vec<String> = words.collect();
+    let mut words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     if let Some(program) = words.first_mut() {
         // Where the program is says nothing about what it measured.
         *program = "egret".to_owned();
@@ -48,8 +50,8 @@ fn redact_word(word: &str) -> String {
     word
 }
 
-/// Masks the password of `user:password@host` from `from` on. The password may hold `/`, `?` and `@`:
-/// clients differ on which of them ends it, so it goes to the last `@` that there is.
+/// Masks the password of `user:password@host` from `from` on. The password may hold `/`, `?` and
+/// `@`: clients differ on which of them ends it, so it goes to the last `@` that there is.
 fn redact_credentials(word: &mut String, from: usize) {
     let rest = &word[from..];
     if let Some(at) = rest.rfind('@')
@@ -72,8 +74,9 @@ fn value_begin(word: &str, key: &str, mut from: usize) -> Option<usize> {
     None
 }
 
-/// Where the value that begins at `begin` ends. In the query of a URL (`url` is where its host begins)
-/// that is at `&`; else with its closing quote, or at a blank that no backslash stands before.
+/// Where the value that begins at `begin` ends. In the query of a URL (`url` is where its host
+/// begins) that is at `&`; else with its closing quote, or at a blank that no backslash stands
+/// before.
 fn value_end(word: &str, begin: usize, url: Option<usize>) -> usize {
     let value = &word[begin..];
     let is_in_query = url.is_some_and(|url| url < begin && word[url..begin].contains('?'));

@@ -117,7 +117,7 @@ fn the_measured_egret_is_described_and_not_the_one_that_measures() {
 #[test]
 fn a_busy_generator_and_busy_neighbours_are_warned_about() {
     let machine = Machine::examine(&Subject::default(), 1).unwrap();
-    let mut observed = Observed {
+    let mut observed = WindowObservation {
         started_at: jiff::Timestamp::UNIX_EPOCH,
         wall: Duration::from_secs(10),
         clock_jump: None,

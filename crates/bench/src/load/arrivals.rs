@@ -1,4 +1,4 @@
-//! Who begins the next operation, and when.
+//! Which operation begins next, and when.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,22 +8,22 @@ use rand::rngs::Xoshiro256PlusPlus;
 use tokio::sync::Semaphore;
 
 use super::{DRAIN_MAX, Load, Pace};
-use crate::schedule::{Arrivals, arrivals, random};
+use crate::schedule::{ArrivalSchedule, arrivals, random};
 
 /// An operation to begin: its index, and when it was to begin, counted from the origin.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Due {
+pub(super) struct DueOperation {
     pub(super) index: u64,
     pub(super) intended: Duration,
 }
 
-/// The operations of a warm-up or a window, handed out to whoever asks.
+/// The operations of a warm-up or a window, handed out to the workers.
 #[derive(Clone)]
 pub(super) struct Dispatch {
-    shared: Arc<Shared>,
+    shared: Arc<DispatchState>,
 }
 
-struct Shared {
+struct DispatchState {
     origin: Instant,
     end: Duration,
     seed: u64,
@@ -31,18 +31,18 @@ struct Shared {
     begun_before: u64,
     stopped: AtomicBool,
     next: AtomicU64,
-    plan: Plan,
+    plan: DispatchOrder,
 }
 
-enum Plan {
+enum DispatchOrder {
     Closed,
-    Open(Box<Timetable>),
+    Open(Box<ArrivalCursor>),
 }
 
-struct Timetable {
-    schedule: Arrivals,
-    /// The same schedule from the first operation on that nobody has taken.
-    not_taken: Mutex<Arrivals>,
+struct ArrivalCursor {
+    schedule: ArrivalSchedule,
+    /// The same schedule, from the first operation on that no worker has taken.
+    not_taken: Mutex<ArrivalSchedule>,
     /// One permit per operation that is due and not taken.
     due: Semaphore,
     released: AtomicU64,
@@ -50,7 +50,8 @@ struct Timetable {
 }
 
 impl Dispatch {
-    /// Hands out operations from `origin` on for `window`; `begun_before` were begun by earlier ones.
+    /// Hands out operations from `origin` on for `window`; `begun_before` were begun by earlier
+    /// ones.
     pub(super) fn new(
         load: &Load,
         origin: Instant,
@@ -59,10 +60,10 @@ impl Dispatch {
         begun_before: u64,
     ) -> Self {
         let plan = match load.pace {
-            Pace::Closed => Plan::Closed,
+            Pace::Closed => DispatchOrder::Closed,
             Pace::Open { rate, spacing } => {
                 let schedule = arrivals(spacing, rate, window, seed);
-                Plan::Open(Box::new(Timetable {
+                DispatchOrder::Open(Box::new(ArrivalCursor {
                     not_taken: Mutex::new(schedule.clone()),
                     schedule,
                     due: Semaphore::new(0),
@@ -72,7 +73,7 @@ impl Dispatch {
             }
         };
         let dispatch = Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(DispatchState {
                 origin,
                 end: window,
                 seed,
@@ -94,13 +95,13 @@ impl Dispatch {
         self.shared.origin
     }
 
-    /// Where an operation's random values come from.
-    pub(super) fn random(&self, due: Due) -> Xoshiro256PlusPlus {
+    /// Random generator of an operation, seeded by its index.
+    pub(super) fn random(&self, due: DueOperation) -> Xoshiro256PlusPlus {
         random(self.shared.seed, due.index)
     }
 
     /// An operation's number among those of all dispatches.
-    pub(super) fn number(&self, due: Due) -> u64 {
+    pub(super) fn number(&self, due: DueOperation) -> u64 {
         self.shared.begun_before + due.index
     }
 
@@ -111,25 +112,25 @@ impl Dispatch {
 
     /// Whether an operation may be due before a worker takes it.
     pub(super) fn queues(&self) -> bool {
-        matches!(self.shared.plan, Plan::Open(_))
+        matches!(self.shared.plan, DispatchOrder::Open(_))
     }
 
     /// The next operation, once it is due; `None` when there are no more.
-    pub(super) async fn next(&self) -> Option<Due> {
+    pub(super) async fn next(&self) -> Option<DueOperation> {
         let shared = &*self.shared;
         match &shared.plan {
-            Plan::Closed => {
+            DispatchOrder::Closed => {
                 let now = shared.origin.elapsed();
                 if now >= shared.end || shared.stopped.load(Ordering::Relaxed) {
                     return None;
                 }
                 let index = shared.next.fetch_add(1, Ordering::Relaxed);
-                Some(Due {
+                Some(DueOperation {
                     index,
                     intended: now,
                 })
             }
-            Plan::Open(table) => {
+            DispatchOrder::Open(table) => {
                 table.due.acquire().await.ok()?.forget();
                 let late = shared.origin.elapsed() > shared.end + DRAIN_MAX;
                 if late || shared.stopped.load(Ordering::Relaxed) {
@@ -142,7 +143,7 @@ impl Dispatch {
                     .unwrap_or_else(PoisonError::into_inner);
                 let intended = not_taken.next()?;
                 let index = shared.next.fetch_add(1, Ordering::Relaxed);
-                Some(Due { index, intended })
+                Some(DueOperation { index, intended })
             }
         }
     }
@@ -156,15 +157,15 @@ impl Dispatch {
     /// How many operations were due and are not among the `ended` ones.
     pub(super) fn dropped(&self, ended: u64) -> u64 {
         let due = match &self.shared.plan {
-            Plan::Closed => self.shared.next.load(Ordering::Relaxed),
-            Plan::Open(table) => table.released.load(Ordering::Relaxed),
+            DispatchOrder::Closed => self.shared.next.load(Ordering::Relaxed),
+            DispatchOrder::Open(table) => table.released.load(Ordering::Relaxed),
         };
         due.saturating_sub(ended)
     }
 
     /// Releases each operation at its time.
     fn release(&self) {
-        let Plan::Open(table) = &self.shared.plan else {
+        let DispatchOrder::Open(table) = &self.shared.plan else {
             return;
         };
         // Without it the kernel wakes up to 50 µs late, to save power. Where it refuses, it does.
@@ -185,7 +186,7 @@ impl Dispatch {
     }
 
     fn wake_all(&self) {
-        if let Plan::Open(table) = &self.shared.plan {
+        if let DispatchOrder::Open(table) = &self.shared.plan {
             table.due.add_permits(table.workers);
         }
     }

@@ -1,4 +1,5 @@
-//! Loops with workers made up, in real time: short, and judged by what cannot depend on the machine.
+//! Loops with workers made up, in real time: short, and judged by what cannot depend on the
+//! machine.
 
 use std::sync::Mutex;
 
@@ -45,7 +46,7 @@ struct Sleeper {
 }
 
 impl Worker for Sleeper {
-    async fn operate(&mut self, turn: &mut Turn) -> Result<Arc<str>, String> {
+    async fn operate(&mut self, turn: &mut Operation) -> Result<Arc<str>, String> {
         use rand::RngExt;
         let drawn = turn.random.clone().random();
         self.seen.lock().unwrap().push((turn.number, drawn));
@@ -117,7 +118,7 @@ async fn an_open_loop_does_the_whole_schedule_however_long_it_takes() {
     assert!(nap.max.unwrap() > 500.0, "{:?}", nap.max);
     assert!(recording.phases()["queue"].p95 > Some(400.0));
     assert!(
-        measured.warnings[0].contains("began late"),
+        measured.warnings[0].contains("started late"),
         "{:?}",
         measured.warnings
     );
@@ -170,8 +171,8 @@ async fn thousands_of_workers_share_the_histograms_of_their_threads() {
             seen: Seen::default(),
         })
     };
-    let pulse = Arc::new(Pulse::default());
-    let mut crew = Crew::hire(&load, make, pulse).await.unwrap();
+    let pulse = Arc::new(RateCounter::default());
+    let mut crew = WorkerPool::hire(&load, make, pulse).await.unwrap();
     let dispatch = Dispatch::new(&load, Instant::now(), load.duration, 1, 0);
     let until = Instant::now() + Duration::from_secs(60);
     let recorders = crew.work(&dispatch, until).await.unwrap();
@@ -184,7 +185,7 @@ async fn thousands_of_workers_share_the_histograms_of_their_threads() {
 async fn the_same_seed_makes_the_same_load() {
     let (first, _) = run(OPEN, 16, Duration::from_millis(1)).await;
     let (second, _) = run(OPEN, 3, Duration::from_millis(1)).await;
-    // Which operations are unlucky does not depend on who does them.
+    // Which operations fail does not depend on the worker that does them.
     assert_eq!(first.recording.errors, second.recording.errors);
 }
 

@@ -6,24 +6,24 @@ use std::task::Poll;
 
 use tokio_postgres::{Client, Error, NoTls};
 
-use super::Target;
+use super::ConnectionTarget;
 
 /// What reads and writes; ends when the connection does.
 type Driver = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
-/// One connection, driven by whoever uses it.
+/// One connection, driven by the task that uses it.
 pub struct Session {
     client: Client,
     /// `None` when the connection has ended: dropping it tells the client.
     driver: Option<Driver>,
 }
 
-impl Target {
+impl ConnectionTarget {
     /// Connects.
     ///
     /// # Errors
     /// The server's, or that it cannot be reached.
-    pub async fn session(&self) -> Result<Session, Error> {
+    pub(crate) async fn session(&self) -> Result<Session, Error> {
         let (client, driver): (Client, Driver) = match &self.tls {
             None => {
                 let (client, driver) = self.config.connect(NoTls).await?;

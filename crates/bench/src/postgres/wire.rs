@@ -22,12 +22,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 const READ_BYTES: usize = 16 << 10;
 
 /// What bytes go through.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// A logged-in connection.
+/// A connection after the login.
 pub struct Wire {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ByteStream>,
     out: Vec<u8>,
     input: BytesMut,
     is_broken: bool,
@@ -38,7 +38,7 @@ pub struct Wire {
 pub struct Fault {
     /// The server's SQLSTATE; `None` when it was not the server that refused.
     pub code: Option<String>,
-    /// What it says.
+    /// Message of the error.
     pub message: String,
 }
 
@@ -91,15 +91,12 @@ impl Wire {
         Err(fault)
     }
 
-    /// Whether it can be used no more.
+    /// Whether the connection is unusable.
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }
 
     /// Parses a statement under a name.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn prepare(&mut self, name: &str, sql: &str) -> Result<(), Fault> {
         self.message(b'P', |out| {
             text(out, name);
@@ -111,9 +108,6 @@ impl Wire {
     }
 
     /// Executes a prepared statement with values as text and throws its rows away.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn execute<'a>(
         &mut self,
         name: &str,
@@ -147,15 +141,12 @@ impl Wire {
     }
 
     /// Runs a text of one statement.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn simple(&mut self, sql: &str) -> Result<(), Fault> {
         self.message(b'Q', |out| text(out, sql));
         self.round_trip().await
     }
 
-    /// Says goodbye.
+    /// Ends the session with a Terminate message.
     pub async fn close(mut self) {
         self.message(b'X', |_| {});
         // A server that is gone already needs no goodbye.
@@ -191,7 +182,7 @@ impl Wire {
                     b'E' if fault.is_none() => fault = Some(refusal(&body)),
                     b'G' => {
                         // COPY FROM STDIN would wait for ever.
-                        self.message(b'f', |out| text(out, "a load has nothing to copy"));
+                        self.message(b'f', |out| text(out, "nothing is copied during a load"));
                         let sent = self.stream.write_all(&self.out).await;
                         self.out.clear();
                         sent.map_err(|error| Fault::lost(&error))?;
@@ -253,7 +244,7 @@ async fn open(
     port: u16,
     tls: Option<&MakeRustlsConnect>,
     mode: SslMode,
-) -> Result<Box<dyn Stream>, Fault> {
+) -> Result<Box<dyn ByteStream>, Fault> {
     let name = match host {
         Host::Unix(directory) => {
             let path = directory.join(format!(".s.PGSQL.{port}"));
@@ -302,8 +293,8 @@ fn unreachable(error: &io::Error) -> Fault {
     }
 }
 
-async fn log_in(config: &Config, stream: Box<dyn Stream>) -> Result<Wire, Fault> {
-    let lent = Lent(Arc::new(Mutex::new(Some(stream))));
+async fn log_in(config: &Config, stream: Box<dyn ByteStream>) -> Result<Wire, Fault> {
+    let lent = BorrowedStream(Arc::new(Mutex::new(Some(stream))));
     let mut config = config.clone();
     // It is encrypted already, where it is.
     config.ssl_mode(SslMode::Disable);
@@ -320,16 +311,16 @@ async fn log_in(config: &Config, stream: Box<dyn Stream>) -> Result<Wire, Fault>
 
 /// A stream that can be taken back.
 #[derive(Clone)]
-struct Lent(Arc<Mutex<Option<Box<dyn Stream>>>>);
+struct BorrowedStream(Arc<Mutex<Option<Box<dyn ByteStream>>>>);
 
-impl Lent {
-    fn take_back(&self) -> Option<Box<dyn Stream>> {
+impl BorrowedStream {
+    fn take_back(&self) -> Option<Box<dyn ByteStream>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn with<T>(
         &self,
-        work: impl FnOnce(Pin<&mut dyn Stream>) -> Poll<io::Result<T>>,
+        work: impl FnOnce(Pin<&mut dyn ByteStream>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match stream.as_mut() {
@@ -339,7 +330,7 @@ impl Lent {
     }
 }
 
-impl AsyncRead for Lent {
+impl AsyncRead for BorrowedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -349,7 +340,7 @@ impl AsyncRead for Lent {
     }
 }
 
-impl AsyncWrite for Lent {
+impl AsyncWrite for BorrowedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Time goes to whom it belongs: itself, the system, the kernel, named others.
+//! Time is counted for its owner: this process, the system, the kernel, or named other processes.
 
 use super::*;
 
@@ -137,11 +137,14 @@ fn the_time_of_a_single_thread_is_finer_than_a_tick() {
         .unwrap();
     let place = std::path::PathBuf::from(format!("/proc/{}", child.id()));
     // Told when the process is taken off its processor, here at the latest when it reads.
+    let deadline = std::time::Instant::now() + Duration::from_secs(120);
     let run = loop {
         let run = precisely(&place).unwrap();
         if !run.is_zero() {
             break run;
         }
+        let is_late = std::time::Instant::now() > deadline;
+        assert!(!is_late, "the time of the process stays zero");
         std::thread::yield_now();
     };
     assert!(!run.as_nanos().is_multiple_of(10_000_000), "{run:?}");

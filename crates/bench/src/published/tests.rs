@@ -22,7 +22,7 @@ fn found(text: &str) -> String {
         ("b.json".to_owned(), Ok(other)),
         (
             "cut.json".to_owned(),
-            Err("cut.json is not whole JSON".to_owned()),
+            Err("cut.json is not complete JSON".to_owned()),
         ),
     ]);
     let page = File {
@@ -89,14 +89,14 @@ fast<!-- result: a.json create -->
         page.md:3: result-claim: a.json create is in Time, not in Bare
         page.md:4: result-claim: there is no number before the claim
         page.md:5: result-claim: results/missing.json does not exist
-        page.md:6: result-claim: cut.json is not whole JSON
+        page.md:6: result-claim: cut.json is not complete JSON
         page.md:7: result-claim: results/a.json has no creation
         page.md:8: result-claim: results/a.json has no create.p99
-        page.md:9: result-claim: metric create.p98: p98 is no statistic: use p50, p90, p95, p99, p999, max or mean
+        page.md:9: result-claim: metric create.p98: p98 is not a statistic: use p50, p90, p95, p99, p999, max or mean
         page.md:10: result-claim: `a.json`: write a file and a metric
         page.md:11: result-claim: write it as <!-- result: FILE METRIC --> on one line
         page.md:12: result-claim: write it as <!-- result: FILE METRIC --> on one line
-        page.md:13: result-claim: a.json create / a.json size: two different units have no ratio"#]]
+        page.md:13: result-claim: a.json create / a.json size: a ratio needs two equal units"#]]
     .assert_eq(&found(text));
 }
 

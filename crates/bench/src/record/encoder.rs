@@ -1,10 +1,9 @@
-//! What histograms are encoded with, kept: to ask for its memory anew every second, on each of many threads at the
-//! same moment, would be a stall of the load.
+//! What histograms are encoded with, kept: to ask for its memory anew every second, on each of many
+//! threads at the same moment, would be a stall of the load.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer as _, V2Serializer};
 
-/// See the module.
 pub(super) struct Encoder {
     serializer: V2Serializer,
     encoded: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The recorder on injected time: nobody waits, every stall is charged.
+//! The recorder on injected time: no test sleeps, and every stall is charged.
 
 use super::*;
 use crate::schedule::{Spacing, arrivals};

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::Loaded;
+use super::input::ReportInput;
 use super::plot::Numbers;
 use crate::quantity::show;
 use crate::result::ResultFile;
 
-/// What a condition is in one file.
+/// Reads the value of a condition from a file.
 type Value<'a> = &'a dyn Fn(&ResultFile) -> String;
 
 /// One row per condition, one column per file; a last column marks what differs.
-pub fn table(files: &[Loaded]) -> Numbers {
+pub fn table(files: &[ReportInput]) -> Numbers {
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     let mut add = |name: &str, value: Value<'_>| {
         let values = files.iter().map(|file| value(&file.result)).collect();
@@ -112,7 +112,7 @@ fn machine(add: &mut dyn FnMut(&str, Value<'_>)) {
     });
 }
 
-fn names<'a, K>(files: &'a [Loaded], keys: impl Fn(&'a ResultFile) -> K) -> BTreeSet<String>
+fn names<'a, K>(files: &'a [ReportInput], keys: impl Fn(&'a ResultFile) -> K) -> BTreeSet<String>
 where
     K: Iterator<Item = &'a String>,
 {
@@ -120,7 +120,7 @@ where
     all.cloned().collect()
 }
 
-fn into_numbers(files: &[Loaded], rows: Vec<(String, Vec<String>)>) -> Numbers {
+fn into_numbers(files: &[ReportInput], rows: Vec<(String, Vec<String>)>) -> Numbers {
     let mut numbers = Numbers::new(&["condition"]);
     numbers
         .head
@@ -141,7 +141,7 @@ fn into_numbers(files: &[Loaded], rows: Vec<(String, Vec<String>)>) -> Numbers {
 }
 
 /// Everything a reader must know before the numbers: warnings, and failures by cause.
-pub fn remarks(files: &[Loaded]) -> Vec<String> {
+pub fn remarks(files: &[ReportInput]) -> Vec<String> {
     let mut remarks = Vec::new();
     for file in files {
         let label = &file.label;

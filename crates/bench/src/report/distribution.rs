@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 
+use super::input::{ReportInput, class_of, entries, metric_names};
 use super::plot::{Axis, Frame, Numbers, Plot};
 use super::scale::Scale;
-use super::{Loaded, class_of, entries, metric_names};
 use crate::quantity::show;
 use crate::result::Metric;
 
@@ -23,7 +23,7 @@ const MICROSECONDS_PER_MS: f64 = 1_000.0;
 ///
 /// # Errors
 /// When a histogram cannot be read.
-pub fn plots(files: &[Loaded]) -> Result<Vec<Plot>> {
+pub fn plots(files: &[ReportInput]) -> Result<Vec<Plot>> {
     let mut plots = Vec::new();
     for name in metric_names(files) {
         let mut curves = Vec::new();
@@ -57,7 +57,7 @@ pub fn decode(text: &str) -> Result<Histogram<u64>> {
         .map_err(|error| anyhow::anyhow!("not an HdrHistogram: {error:?}"))
 }
 
-fn plot(name: &str, curves: &[(&Loaded, &Metric, Histogram<u64>)]) -> Plot {
+fn plot(name: &str, curves: &[(&ReportInput, &Metric, Histogram<u64>)]) -> Plot {
     let unit = curves[0].1.unit.as_str();
     let to_unit = |value: u64| value as f64 / MICROSECONDS_PER_MS;
     let ends = curves
@@ -81,15 +81,15 @@ fn plot(name: &str, curves: &[(&Loaded, &Metric, Histogram<u64>)]) -> Plot {
     ]);
     for (file, metric, histogram) in curves {
         let steps = steps(histogram);
-        let points: Vec<(f64, f64)> = steps
+        let points: Vec<_> = steps
             .iter()
-            .map(|(value, share)| frame.at((to_unit(*value), *share)))
+            .map(|(value, share)| frame.at(to_unit(*value), *share))
             .collect();
         frame.drawing.path(&class_of("line", file), &points);
         numbers.rows.push(percentiles(file, metric));
     }
-    let description = "Share of operations that were at most that slow. The scale of the shares widens \
-                       towards the slowest: each nine has the same room.";
+    let description = "Share of operations with at most this latency. The scale of the shares is \
+                       logarithmic towards 100%: each further nine takes the same width.";
     frame.finish(
         &format!("distribution-{name}"),
         &title,
@@ -98,7 +98,7 @@ fn plot(name: &str, curves: &[(&Loaded, &Metric, Histogram<u64>)]) -> Plot {
     )
 }
 
-fn percentiles(file: &Loaded, metric: &Metric) -> Vec<String> {
+fn percentiles(file: &ReportInput, metric: &Metric) -> Vec<String> {
     let shown =
         |value: Option<f64>| value.map_or("–".to_owned(), |value| show(value, &metric.unit));
     vec![

@@ -1,8 +1,8 @@
 //! Each file against the first: ratios with their intervals, and the margin.
 
-use super::plot::{Axis, Entry, Frame, Numbers, Plot, WIDTH};
+use super::plot::{Axis, Frame, LegendEntry, Numbers, Plot, WIDTH};
 use super::scale::Scale;
-use super::svg::Anchor;
+use super::svg::{Anchor, SvgDrawing, SvgPoint};
 use crate::compare::Comparison;
 use crate::quantity::{change, cut, show};
 
@@ -13,7 +13,7 @@ const NAME_LETTERS: usize = 22;
 const RATIO_MAX: f64 = 3.0;
 
 /// The plot of one comparison; `None` when no figure has a ratio.
-pub fn plot(comparison: &Comparison, class: &str) -> Option<Plot> {
+pub(crate) fn plot(comparison: &Comparison, class: &str) -> Option<Plot> {
     let drawn: Vec<_> = comparison
         .rows
         .iter()
@@ -40,11 +40,11 @@ pub fn plot(comparison: &Comparison, class: &str) -> Option<Plot> {
     let title = format!("{} against {}", comparison.b.label, comparison.a.label);
     let interval = format!("interval {class}");
     let legend = [
-        Entry {
+        LegendEntry {
             class: interval.clone(),
             text: "95% interval".to_owned(),
         },
-        Entry {
+        LegendEntry {
             class: "band".to_owned(),
             text: format!("margin of ±{:.1}%", comparison.margin * 100.0),
         },
@@ -52,36 +52,43 @@ pub fn plot(comparison: &Comparison, class: &str) -> Option<Plot> {
     let inside = ROW * drawn.len() as f64 + 8.0;
     let mut frame = Frame::bare(&title, &legend, &x, NAMES, inside);
     let (top, bottom) = (frame.top(), frame.bottom());
-    let band = (frame.x(1.0 / margin), frame.x(margin));
-    let size = (band.1 - band.0, bottom - top);
-    frame.drawing.rectangle("margin", (band.0, top), size);
-    let one = frame.x(1.0);
-    frame.drawing.line("axis", (one, top), (one, bottom));
+    let (from, to) = (frame.x(1.0 / margin), frame.x(margin));
+    let corner = SvgPoint::new(from, top);
+    frame
+        .drawing
+        .rectangle("margin", corner, to - from, bottom - top);
+    let upper = SvgPoint::new(frame.x(1.0), top);
+    let lower = SvgPoint::new(frame.x(1.0), bottom);
+    frame.drawing.line("axis", upper, lower);
     for (index, (row, ratio)) in drawn.iter().enumerate() {
         let y = top + 4.0 + ROW * (index as f64 + 0.5);
         let name = cut(&row.figure, NAME_LETTERS);
-        frame
-            .drawing
-            .text("tick", (NAMES - 8.0, y + 4.0), Anchor::End, &name);
-        let x = frame.x(*ratio);
+        let place = SvgPoint::new(NAMES - 8.0, y + 4.0);
+        frame.drawing.text("tick", place, Anchor::End, &name);
+        let center = SvgPoint::new(frame.x(*ratio), y);
         match row.interval {
             Some((low, high)) => {
                 let (low, high) = (frame.x(low), frame.x(high).min(WIDTH));
-                frame.drawing.line(&interval, (low, y), (high, y));
-                for end in [low, high] {
-                    frame
-                        .drawing
-                        .line(&interval, (end, y - 4.0), (end, y + 4.0));
-                }
-                frame.drawing.dot(&format!("dot {class}"), (x, y), 4.5);
+                draw_interval(&mut frame.drawing, &interval, low, high, y);
+                frame.drawing.dot(&format!("dot {class}"), center, 4.5);
             }
-            None => frame.drawing.dot(&format!("hollow {class}"), (x, y), 4.5),
+            None => frame.drawing.dot(&format!("hollow {class}"), center, 4.5),
         }
     }
     let description = "Left of the line B is smaller, right of it larger. An interval that lies within \
                        the margin is equivalent; a hollow dot has too few runs for an interval.";
     let name = format!("comparison-{}", comparison.b.label);
     Some(frame.finish(&name, &title, description, numbers(comparison)))
+}
+
+/// Draws a line with a bar at each end.
+fn draw_interval(drawing: &mut SvgDrawing, class: &str, low: f64, high: f64, y: f64) {
+    drawing.line(class, SvgPoint::new(low, y), SvgPoint::new(high, y));
+    for end in [low, high] {
+        let upper = SvgPoint::new(end, y - 4.0);
+        let lower = SvgPoint::new(end, y + 4.0);
+        drawing.line(class, upper, lower);
+    }
 }
 
 /// The figures of a comparison as a table.

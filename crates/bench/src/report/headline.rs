@@ -1,12 +1,12 @@
 //! The table that comes first: every metric of every file.
 
+use super::input::{ReportInput, metric_names};
 use super::plot::Numbers;
-use super::{Loaded, metric_names};
 use crate::quantity::{digits, show};
 use crate::result::Metric;
 
 /// Latencies with their percentiles.
-pub fn latencies(files: &[Loaded]) -> Numbers {
+pub fn latencies(files: &[ReportInput]) -> Numbers {
     let mut numbers = Numbers::new(&[
         "metric", "file", "mean", "p50", "p90", "p95", "p99", "p99.9", "max", "samples",
     ]);
@@ -28,8 +28,8 @@ pub fn latencies(files: &[Loaded]) -> Numbers {
     numbers
 }
 
-/// Single values.
-pub fn values(files: &[Loaded]) -> Numbers {
+/// Table of the metrics that are not latencies.
+pub fn values(files: &[ReportInput]) -> Numbers {
     let mut numbers = Numbers::new(&["metric", "file", "value", "samples"]);
     numbers.rows = rows(
         files,
@@ -49,7 +49,7 @@ fn is_latency(metric: &Metric) -> bool {
 }
 
 fn rows(
-    files: &[Loaded],
+    files: &[ReportInput],
     wanted: impl Fn(&Metric) -> bool,
     cells: impl Fn(&Metric) -> Vec<String>,
 ) -> Vec<Vec<String>> {

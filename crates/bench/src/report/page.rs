@@ -2,19 +2,20 @@
 
 use std::fmt::Write;
 
+use super::input::{Contrast, ReportInput, Section};
 use super::plot::{Numbers, Plot};
 use super::svg::escaped;
-use super::{Contrast, Loaded, Section, conditions, forest, headline};
+use super::{conditions, forest, headline};
 use crate::terminal::machine;
 
 /// The colours and marks of plots.
-pub const PLOT_STYLE: &str = include_str!("plot.css");
+pub(crate) const PLOT_STYLE: &str = include_str!("plot.css");
 const PAGE_STYLE: &str = include_str!("page.css");
 
-/// The whole page.
+/// Returns the whole page as HTML.
 pub fn page(
     title: Option<&str>,
-    files: &[Loaded],
+    files: &[ReportInput],
     contrasts: &[Contrast],
     sections: &[Section],
 ) -> String {
@@ -71,7 +72,7 @@ pub fn page(
     )
 }
 
-fn default_title(files: &[Loaded]) -> String {
+fn default_title(files: &[ReportInput]) -> String {
     let mut scenarios: Vec<&str> = files
         .iter()
         .map(|file| file.result.scenario.as_str())
@@ -81,7 +82,7 @@ fn default_title(files: &[Loaded]) -> String {
 }
 
 /// One card per file: its colour, its name, its machine.
-fn cards(files: &[Loaded]) -> String {
+fn cards(files: &[ReportInput]) -> String {
     let mut text = String::from("<ul class=\"cards\">\n");
     for (index, file) in files.iter().enumerate() {
         let role = match (files.len(), index) {
@@ -113,7 +114,7 @@ fn navigation(sections: &[Section], contrasts: &[Contrast]) -> String {
     text + "<a href=\"#conditions\">Conditions</a>\n</nav>\n"
 }
 
-fn remarks(files: &[Loaded]) -> String {
+fn remarks(files: &[ReportInput]) -> String {
     let remarks = conditions::remarks(files);
     if remarks.is_empty() {
         return String::new();

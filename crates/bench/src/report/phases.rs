@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::input::{ReportInput, class_of, entries};
 use super::plot::{Axis, Frame, Numbers, Plot};
 use super::scale::Scale;
-use super::svg::Anchor;
-use super::{Loaded, class_of, entries};
+use super::svg::{Anchor, SvgPoint};
 use crate::quantity::{cut, digits, show};
 use crate::result::Phase;
 
@@ -15,7 +15,7 @@ const NAMES: f64 = 140.0;
 const NAME_LETTERS: usize = 19;
 
 /// One plot per operation that has phases.
-pub fn plots(files: &[Loaded]) -> Vec<Plot> {
+pub fn plots(files: &[ReportInput]) -> Vec<Plot> {
     let mut operations: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
     for file in files {
         for (name, phase) in &file.result.phases {
@@ -29,12 +29,12 @@ pub fn plots(files: &[Loaded]) -> Vec<Plot> {
 }
 
 /// The phase of this name, where it belongs to the operation.
-fn phase<'a>(file: &'a Loaded, operation: &str, name: &str) -> Option<&'a Phase> {
+fn phase<'a>(file: &'a ReportInput, operation: &str, name: &str) -> Option<&'a Phase> {
     let phase = file.result.phases.get(name)?;
     (phase.operation == operation).then_some(phase)
 }
 
-fn plot(operation: &str, names: &BTreeSet<&String>, files: &[Loaded]) -> Plot {
+fn plot(operation: &str, names: &BTreeSet<&String>, files: &[ReportInput]) -> Plot {
     let all = || {
         let of_file = |file| {
             names
@@ -57,31 +57,29 @@ fn plot(operation: &str, names: &BTreeSet<&String>, files: &[Loaded]) -> Plot {
     for name in names {
         let middle = y + BAR * files.len() as f64 / 2.0 + 4.0;
         let text = cut(name, NAME_LETTERS);
-        frame
-            .drawing
-            .text("tick", (NAMES - 7.0, middle), Anchor::End, &text);
+        let place = SvgPoint::new(NAMES - 7.0, middle);
+        frame.drawing.text("tick", place, Anchor::End, &text);
         for (row, file) in files.iter().enumerate() {
             let Some(phase) = phase(file, operation, name) else {
                 continue;
             };
             let top = y + BAR * row as f64;
-            let from = frame.x(0.0);
-            let size = (frame.x(bar(phase)) - from, BAR - 2.0);
+            let corner = SvgPoint::new(frame.x(0.0), top);
+            let width = frame.x(bar(phase)) - corner.x;
             frame
                 .drawing
-                .rectangle(&class_of("bar", file), (from, top), size);
+                .rectangle(&class_of("bar", file), corner, width, BAR - 2.0);
             if let Some(p95) = phase.p95 {
                 let line = top + BAR / 2.0 - 1.0;
-                let ends = ((frame.x(bar(phase)), line), (frame.x(p95), line));
-                frame
-                    .drawing
-                    .line(&class_of("whisker", file), ends.0, ends.1);
+                let from = SvgPoint::new(frame.x(bar(phase)), line);
+                let to = SvgPoint::new(frame.x(p95), line);
+                frame.drawing.line(&class_of("whisker", file), from, to);
             }
             numbers.rows.push(row_of(name, file, phase, operation));
         }
         y += group;
     }
-    let description = "Each bar is a phase's median, of a single one itself; the line beyond it ends at the 95th percentile.";
+    let description = "Each bar is the median of a phase, or its only value; the line beyond it ends at the 95th percentile.";
     frame.finish(&format!("phases-{operation}"), &title, description, numbers)
 }
 
@@ -94,7 +92,7 @@ fn shown(percentile: Option<f64>) -> String {
     percentile.map_or("–".to_owned(), |value| show(value, "ms"))
 }
 
-fn row_of(name: &str, file: &Loaded, phase: &Phase, operation: &str) -> Vec<String> {
+fn row_of(name: &str, file: &ReportInput, phase: &Phase, operation: &str) -> Vec<String> {
     let phases = file.result.phases.values();
     let total: f64 = phases
         .filter(|other| other.operation == operation)

@@ -1,7 +1,7 @@
 //! What every plot has: a title, axes with units, a legend, and its numbers as a table.
 
 use super::scale::Scale;
-use super::svg::{Anchor, Drawing, escaped};
+use super::svg::{Anchor, SvgDrawing, SvgPoint, escaped};
 use crate::quantity::cut;
 
 /// The width of every plot, in the units of its drawing.
@@ -34,17 +34,17 @@ impl Numbers {
     }
 }
 
-/// A finished plot.
+/// A finished plot with its numbers.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// What its file is called, without an ending.
     pub name: String,
-    /// What it shows.
+    /// Title of the plot.
     pub title: String,
-    /// How to read it, in a sentence.
+    /// How to read the plot, in a sentence.
     pub description: String,
-    /// Its elements.
-    pub drawing: Drawing,
+    /// Elements of the drawing.
+    pub drawing: SvgDrawing,
     /// Its height; the width is [`WIDTH`].
     pub height: f64,
     /// The numbers behind it.
@@ -79,16 +79,16 @@ impl Plot {
 /// An axis: its scale, what it measures, in which unit.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// Where values lie.
+    /// Where values lie on the axis.
     pub scale: Scale,
-    /// What it says.
+    /// Title of the axis.
     pub title: String,
     /// The unit of its ticks.
     pub unit: String,
 }
 
 impl Axis {
-    /// An axis.
+    /// An axis with the unit of its ticks.
     pub fn new(scale: Scale, title: &str, unit: &str) -> Self {
         Self {
             scale,
@@ -100,10 +100,10 @@ impl Axis {
 
 /// One entry of a legend: the class of its mark and what it stands for.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct LegendEntry {
     /// A class such as `line s0` or `dot s1`.
     pub class: String,
-    /// What it stands for.
+    /// Text beside the mark.
     pub text: String,
 }
 
@@ -111,7 +111,7 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Frame {
     /// The elements so far.
-    pub drawing: Drawing,
+    pub drawing: SvgDrawing,
     x: Scale,
     y: Scale,
     left: f64,
@@ -122,25 +122,27 @@ pub struct Frame {
 
 impl Frame {
     /// Draws title, legend, grid and axes, and leaves `inside` high an area for the data.
-    pub fn new(title: &str, legend: &[Entry], x: &Axis, y: &Axis, inside: f64) -> Self {
+    pub fn new(title: &str, legend: &[LegendEntry], x: &Axis, y: &Axis, inside: f64) -> Self {
         let mut frame = Self::bare(title, legend, x, LEFT, inside);
         frame.y = y.scale;
         let right = WIDTH - RIGHT;
         for (value, name) in y.scale.ticks(&y.unit) {
             let at = frame.y(value);
-            frame.drawing.line("grid", (frame.left, at), (right, at));
-            let place = (frame.left - 7.0, at + 4.0);
+            let from = SvgPoint::new(frame.left, at);
+            frame.drawing.line("grid", from, SvgPoint::new(right, at));
+            let place = SvgPoint::new(frame.left - 7.0, at + 4.0);
             frame.drawing.text("tick", place, Anchor::End, &name);
         }
         let middle = f64::midpoint(frame.top, frame.bottom);
-        frame.drawing.text_upwards("name", (13.0, middle), &y.title);
+        frame.drawing.text_upwards("name", 13.0, middle, &y.title);
         frame
     }
 
     /// Without an axis at the left, which begins at `left`: for plots whose rows have names.
-    pub fn bare(title: &str, legend: &[Entry], x: &Axis, left: f64, inside: f64) -> Self {
-        let mut drawing = Drawing::default();
-        drawing.text("title", (10.0, 20.0), Anchor::Start, &cut(title, 60));
+    pub fn bare(title: &str, legend: &[LegendEntry], x: &Axis, left: f64, inside: f64) -> Self {
+        let mut drawing = SvgDrawing::default();
+        let place = SvgPoint::new(10.0, 20.0);
+        drawing.text("title", place, Anchor::Start, &cut(title, 60));
         let top = TITLE_HEIGHT + draw_legend(&mut drawing, legend) + 6.0;
         let bottom = top + inside;
         let mut frame = Self {
@@ -155,18 +157,22 @@ impl Frame {
         let mut taken = f64::MIN;
         for (value, name) in x.scale.ticks(&x.unit) {
             let at = frame.x(value);
-            frame.drawing.line("grid", (at, top), (at, bottom));
+            let from = SvgPoint::new(at, top);
+            frame.drawing.line("grid", from, SvgPoint::new(at, bottom));
             // A name that would run into the one before is left out; its line stays.
             let half = name.chars().count() as f64 * LETTER / 2.0;
             if at - half > taken {
-                let place = (at, bottom + 17.0);
+                let place = SvgPoint::new(at, bottom + 17.0);
                 frame.drawing.text("tick", place, Anchor::Middle, &name);
                 taken = at + half + 4.0;
             }
         }
         let right = WIDTH - RIGHT;
-        frame.drawing.line("axis", (left, bottom), (right, bottom));
-        let place = (f64::midpoint(left, right), bottom + 37.0);
+        let from = SvgPoint::new(left, bottom);
+        frame
+            .drawing
+            .line("axis", from, SvgPoint::new(right, bottom));
+        let place = SvgPoint::new(f64::midpoint(left, right), bottom + 37.0);
         frame.drawing.text("name", place, Anchor::Middle, &x.title);
         frame
     }
@@ -181,9 +187,9 @@ impl Frame {
         self.bottom - self.y.position(value) * (self.bottom - self.top)
     }
 
-    /// The place of a point.
-    pub fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
-        (self.x(x), self.y(y))
+    /// The place of a point with these values.
+    pub fn at(&self, x: f64, y: f64) -> SvgPoint {
+        SvgPoint::new(self.x(x), self.y(y))
     }
 
     /// The upper end of the area.
@@ -196,7 +202,7 @@ impl Frame {
         self.bottom
     }
 
-    /// The finished plot.
+    /// Returns the finished plot.
     pub fn finish(self, name: &str, title: &str, description: &str, numbers: Numbers) -> Plot {
         Plot {
             name: slug(name),
@@ -210,7 +216,7 @@ impl Frame {
 }
 
 /// Draws the entries in as many lines as they need and returns their height.
-fn draw_legend(drawing: &mut Drawing, legend: &[Entry]) -> f64 {
+fn draw_legend(drawing: &mut SvgDrawing, legend: &[LegendEntry]) -> f64 {
     let (mut x, mut line) = (10.0, 0.0);
     for entry in legend {
         let text = cut(&entry.text, LEGEND_TEXT_MAX);
@@ -220,11 +226,13 @@ fn draw_legend(drawing: &mut Drawing, legend: &[Entry]) -> f64 {
         }
         let y = TITLE_HEIGHT + line * LEGEND_LINE + 6.0;
         if entry.class.starts_with("dot") {
-            drawing.dot(&entry.class, (x + 11.0, y), 3.5);
+            drawing.dot(&entry.class, SvgPoint::new(x + 11.0, y), 3.5);
         } else {
-            drawing.line(&entry.class, (x, y), (x + 22.0, y));
+            let from = SvgPoint::new(x, y);
+            drawing.line(&entry.class, from, SvgPoint::new(x + 22.0, y));
         }
-        drawing.text("tick", (x + 28.0, y + 4.0), Anchor::Start, &text);
+        let place = SvgPoint::new(x + 28.0, y + 4.0);
+        drawing.text("tick", place, Anchor::Start, &text);
         x += width;
     }
     if legend.is_empty() {

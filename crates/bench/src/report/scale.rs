@@ -5,7 +5,7 @@ use crate::quantity::tick;
 /// How values become positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// In proportion.
+    /// In proportion to the value.
     Linear {
         /// The value at the beginning.
         from: f64,
@@ -42,7 +42,7 @@ impl Scale {
     }
 
     /// Around all of `values` that are positive.
-    pub fn log_around(values: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn log_around(values: impl IntoIterator<Item = f64>) -> Self {
         let positive = values
             .into_iter()
             .filter(|value| *value > 0.0 && value.is_finite());

@@ -34,50 +34,71 @@ pub enum Anchor {
     End,
 }
 
+/// A place in a drawing; `y` grows downwards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SvgPoint {
+    /// Distance from the left.
+    pub x: f64,
+    /// Distance from the top.
+    pub y: f64,
+}
+
+impl SvgPoint {
+    /// The point at this place.
+    pub fn new(x: f64, y: f64) -> Self {
+        Self { x, y }
+    }
+}
+
 /// A drawing that grows element by element.
 #[derive(Clone, Debug, Default)]
-pub struct Drawing {
+pub struct SvgDrawing {
     body: String,
 }
 
-impl Drawing {
-    /// A straight line.
-    pub fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+impl SvgDrawing {
+    /// Adds a straight line.
+    pub fn line(&mut self, class: &str, from: SvgPoint, to: SvgPoint) {
+        let SvgPoint { x: x1, y: y1 } = from;
+        let SvgPoint { x: x2, y: y2 } = to;
         self.push(format_args!(
             r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#
         ));
     }
 
     /// A line through points; nothing for fewer than two.
-    pub fn path(&mut self, class: &str, points: &[(f64, f64)]) {
+    pub fn path(&mut self, class: &str, points: &[SvgPoint]) {
         if points.len() < 2 {
             return;
         }
         let mut data = String::with_capacity(points.len() * 12);
-        for (index, (x, y)) in points.iter().enumerate() {
+        for (index, SvgPoint { x, y }) in points.iter().enumerate() {
             let command = if index == 0 { 'M' } else { 'L' };
             let _ = write!(data, "{command}{x:.1} {y:.1}");
         }
         self.push(format_args!(r#"<path class="{class}" d="{data}"/>"#));
     }
 
-    /// A rectangle.
-    pub fn rectangle(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
+    /// Adds a rectangle with its upper left corner; negative sizes count as 0.
+    pub(crate) fn rectangle(&mut self, class: &str, corner: SvgPoint, width: f64, height: f64) {
+        let SvgPoint { x, y } = corner;
         let (width, height) = (width.max(0.0), height.max(0.0));
         self.push(format_args!(
             r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}"/>"#
         ));
     }
 
-    /// A dot.
-    pub fn dot(&mut self, class: &str, (x, y): (f64, f64), radius: f64) {
+    /// Adds a filled circle.
+    pub fn dot(&mut self, class: &str, center: SvgPoint, radius: f64) {
+        let SvgPoint { x, y } = center;
         self.push(format_args!(
             r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="{radius:.1}"/>"#
         ));
     }
 
     /// A text, made safe.
-    pub fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+    pub fn text(&mut self, class: &str, place: SvgPoint, anchor: Anchor, text: &str) {
+        let SvgPoint { x, y } = place;
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -90,7 +111,7 @@ impl Drawing {
     }
 
     /// A text that reads upwards, for the axis at the left.
-    pub fn text_upwards(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
+    pub(crate) fn text_upwards(&mut self, class: &str, x: f64, y: f64, text: &str) {
         self.push(format_args!(
             r#"<text class="{class}" transform="translate({x:.1} {y:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
             escaped(text)

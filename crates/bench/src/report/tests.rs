@@ -1,4 +1,5 @@
-//! The page from disk: what it shows, that it needs nothing else, and that no file can take it over.
+//! The page from disk: what it shows, that it needs nothing else, and that no file can take it
+//! over.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use super::*;
 use crate::sample;
 
 #[derive(Parser)]
-struct Line {
+struct TestCli {
     #[command(flatten)]
     report: ReportArgs,
 }
@@ -23,7 +24,7 @@ fn reported(files: &[(&str, ResultFile)]) -> Result<(String, Vec<(String, String
         line.push(path(name));
     }
     line.extend(["--out", &path("r.html"), "--svg", &path("plots")].map(str::to_owned));
-    let args = Line::try_parse_from(line).unwrap().report;
+    let args = TestCli::try_parse_from(line).unwrap().report;
     let written = run(&args).map_err(|error| format!("{error:#}"))?;
     let text = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
     let plots = written[1..].iter().map(|path| {

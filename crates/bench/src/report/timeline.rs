@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::plot::{Axis, Entry, Frame, Numbers, Plot};
+use super::input::{ReportInput, class_of, entries};
+use super::plot::{Axis, Frame, LegendEntry, Numbers, Plot};
 use super::scale::Scale;
-use super::{Loaded, class_of, entries};
 use crate::compare::median;
 use crate::quantity::{digits, show};
 use crate::result::{Second, SecondOfOperation};
@@ -13,7 +13,7 @@ use crate::result::{Second, SecondOfOperation};
 const DOTS_MAX: usize = 800;
 
 /// Rate and latency of every operation, second by second.
-pub fn plots(files: &[Loaded]) -> Vec<Plot> {
+pub fn plots(files: &[ReportInput]) -> Vec<Plot> {
     let operations: BTreeSet<&String> = files
         .iter()
         .flat_map(|file| &file.result.timeline)
@@ -27,7 +27,7 @@ pub fn plots(files: &[Loaded]) -> Vec<Plot> {
 
 /// The course of one quantity of an operation: points of second and value.
 fn course(
-    file: &Loaded,
+    file: &ReportInput,
     operation: &str,
     value: impl Fn(&SecondOfOperation) -> f64,
 ) -> Vec<(f64, f64)> {
@@ -38,22 +38,22 @@ fn course(
     file.result.timeline.iter().filter_map(of_second).collect()
 }
 
-fn with_operation<'a>(files: &'a [Loaded], operation: &str) -> Vec<&'a Loaded> {
-    let has = |file: &&Loaded| {
+fn with_operation<'a>(files: &'a [ReportInput], operation: &str) -> Vec<&'a ReportInput> {
+    let has = |file: &&ReportInput| {
         let mut seconds = file.result.timeline.iter();
         seconds.any(|second| second.operations.contains_key(operation))
     };
     files.iter().filter(has).collect()
 }
 
-fn seconds_axis(files: &[&Loaded]) -> Axis {
+fn seconds_axis(files: &[&ReportInput]) -> Axis {
     let seconds = files.iter().filter_map(|file| file.result.timeline.last());
     let last = seconds.map(|second| second.second).max();
     let scale = Scale::from_zero(last.unwrap_or_default() as f64);
     Axis::new(scale, "seconds since the window began", "count")
 }
 
-fn rate(operation: &str, files: &[Loaded]) -> Plot {
+fn rate(operation: &str, files: &[ReportInput]) -> Plot {
     let files = with_operation(files, operation);
     let courses: Vec<_> = files
         .iter()
@@ -72,11 +72,11 @@ fn rate(operation: &str, files: &[Loaded]) -> Plot {
         draw(&mut frame, "line", file, course);
         numbers.rows.push(summary(file, course, digits));
     }
-    let description = "Operations that ended in each second.";
+    let description = "Operations that completed in each second.";
     frame.finish(&format!("rate-{operation}"), &title, description, numbers)
 }
 
-fn latency(operation: &str, files: &[Loaded]) -> Plot {
+fn latency(operation: &str, files: &[ReportInput]) -> Plot {
     let files = with_operation(files, operation);
     let of = |value: fn(&SecondOfOperation) -> f64| -> Vec<Vec<(f64, f64)>> {
         let courses = files.iter().map(|file| course(file, operation, value));
@@ -87,10 +87,10 @@ fn latency(operation: &str, files: &[Loaded]) -> Plot {
     let high = of(|second| second.p95.unwrap_or(second.max));
     let y = Axis::new(Scale::from_zero(largest(&high)), "latency (ms)", "ms");
     let title = format!("{operation}: latency over time");
-    let legend: Vec<Entry> = files
+    let legend: Vec<LegendEntry> = files
         .iter()
         .flat_map(|file| {
-            ["p50", "p95"].map(|statistic| Entry {
+            ["p50", "p95"].map(|statistic| LegendEntry {
                 class: class_of(if statistic == "p50" { "solid" } else { "thin" }, file),
                 text: format!("{statistic} {}", file.label),
             })
@@ -107,8 +107,8 @@ fn latency(operation: &str, files: &[Loaded]) -> Plot {
             numbers.rows.push(row);
         }
     }
-    let description = "Median (whole line) and 95th percentile (broken line) of each second; in one with \
-                       too few operations for them, its slowest.";
+    let description = "Median (solid line) and 95th percentile (dashed line) of each second; the \
+                       maximum where a second has too few operations.";
     frame.finish(
         &format!("latency-{operation}"),
         &title,
@@ -118,13 +118,14 @@ fn latency(operation: &str, files: &[Loaded]) -> Plot {
 }
 
 /// Points joined where seconds follow each other: a second without any is a gap, not a slope.
-fn draw(frame: &mut Frame, mark: &str, file: &Loaded, course: &[(f64, f64)]) {
+fn draw(frame: &mut Frame, mark: &str, file: &ReportInput, course: &[(f64, f64)]) {
     for part in course.chunk_by(|one, next| next.0 - one.0 <= 1.0) {
-        if let [alone] = part {
-            let place = frame.at(*alone);
+        if let [(second, value)] = part {
+            let place = frame.at(*second, *value);
             frame.drawing.dot(&class_of("dot", file), place, 2.0);
         }
-        let points: Vec<(f64, f64)> = part.iter().map(|point| frame.at(*point)).collect();
+        let places = part.iter().map(|(second, value)| frame.at(*second, *value));
+        let points: Vec<_> = places.collect();
         frame.drawing.path(&class_of(mark, file), &points);
     }
 }
@@ -134,7 +135,7 @@ fn largest(courses: &[Vec<(f64, f64)>]) -> f64 {
     values.fold(0.0, f64::max)
 }
 
-fn summary(file: &Loaded, course: &[(f64, f64)], show: impl Fn(f64) -> String) -> Vec<String> {
+fn summary(file: &ReportInput, course: &[(f64, f64)], show: impl Fn(f64) -> String) -> Vec<String> {
     let values: Vec<f64> = course.iter().map(|(_, value)| *value).collect();
     let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);
     let highest = values.iter().copied().fold(0.0, f64::max);
@@ -148,7 +149,7 @@ fn summary(file: &Loaded, course: &[(f64, f64)], show: impl Fn(f64) -> String) -
 }
 
 /// Every single operation of the cycles, one plot per operation.
-pub fn cycles(files: &[Loaded]) -> Vec<Plot> {
+pub fn cycles(files: &[ReportInput]) -> Vec<Plot> {
     let operations: BTreeSet<&String> = files
         .iter()
         .flat_map(|file| &file.result.cycles)
@@ -160,8 +161,8 @@ pub fn cycles(files: &[Loaded]) -> Vec<Plot> {
         .collect()
 }
 
-fn cycles_of(operation: &str, files: &[Loaded]) -> Plot {
-    let courses: Vec<(&Loaded, Vec<(f64, f64)>)> = files
+fn cycles_of(operation: &str, files: &[ReportInput]) -> Plot {
+    let courses: Vec<(&ReportInput, Vec<(f64, f64)>)> = files
         .iter()
         .map(|file| {
             let latencies = file.result.cycles.iter().enumerate();
@@ -185,16 +186,16 @@ fn cycles_of(operation: &str, files: &[Loaded]) -> Plot {
     let mut frame = Frame::new(&title, &legend, &x, &y, 190.0);
     let mut numbers = Numbers::new(&["file", "cycles", "lowest", "median", "highest"]);
     for (file, course) in &courses {
-        for point in thinned(course) {
-            let place = frame.at(point);
+        for (number, latency) in thinned(course) {
+            let place = frame.at(number, latency);
             frame.drawing.dot(&class_of("dot", file), place, 2.2);
         }
         numbers
             .rows
             .push(summary(file, course, |value| show(value, "ms")));
     }
-    let description = "Each cycle as one dot, in the order they were begun; those before the window \
-                       was steady included.";
+    let description = "Each cycle as one dot, in the order of their start, including those \
+                       before the window was steady.";
     frame.finish(&format!("cycles-{operation}"), &title, description, numbers)
 }
 

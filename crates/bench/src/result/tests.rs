@@ -135,9 +135,9 @@ fn what_is_no_result_is_refused_with_the_reason() {
         assert!(error.contains("result.json"), "{error}");
     };
     let whole = serde_json::to_vec(&written()).unwrap();
-    check(&whole[..whole.len() / 2], "is not whole JSON");
-    check(b"", "is not whole JSON");
-    check(b"\x00\xff", "is not whole JSON");
+    check(&whole[..whole.len() / 2], "is not complete JSON");
+    check(b"", "is not complete JSON");
+    check(b"\x00\xff", "is not complete JSON");
     check(b"[1, 2]", "format null is not 1");
     check(b"{\"schema\": 9}", "format 9 is not 1");
     check(b"{\"schema\": 1}", "is not a result file: missing field");

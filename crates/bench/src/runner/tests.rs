@@ -1,13 +1,14 @@
-//! Which run is the median one, what is refused beforehand, and what is kept whatever happens later.
+//! Which run is the median one, what is refused beforehand, and what is kept whatever happens
+//! later.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use clap::Parser;
+use egret_bench_cli::BenchCommand;
 
 use super::*;
-use crate::cli::BenchCommand;
 use crate::record::{Recorder, Recording, scalar};
 use crate::result::{Better, Cycle};
 
@@ -87,7 +88,7 @@ impl<const EXPLAINS: bool> Scenario for Fake<EXPLAINS> {
         self.note("measure");
         self.measured += 1;
         let mut observed = stage.open_window(None)?.close().await?;
-        observed.profile = Some(Err("the server answered 403".to_owned()));
+        observed.profile = Some(Err("the server responded 403".to_owned()));
         let mut recorder = Recorder::default();
         let took = Duration::from_millis(self.measured);
         for _ in 0..2 {
@@ -121,14 +122,14 @@ async fn attempt<const EXPLAINS: bool>(
     options: &str,
 ) -> (Result<()>, Vec<(&'static str, bool)>) {
     #[derive(Parser)]
-    struct Line {
+    struct TestCli {
         #[command(subcommand)]
         command: BenchCommand,
     }
     let out = directory.join("result.json");
     let words = ["bench", "sql", "--file", "x.toml", "--url", "x", "--out"];
     let words = words.into_iter().chain([out.to_str().unwrap()]);
-    let line = Line::parse_from(words.chain(options.split_whitespace()));
+    let line = TestCli::parse_from(words.chain(options.split_whitespace()));
     let BenchCommand::Sql(args) = line.command else {
         panic!("that was sql");
     };
@@ -167,7 +168,7 @@ async fn a_finished_measurement_is_kept_whatever_goes_wrong_later() {
     let result = ResultFile::read(&directory.path().join("result.json")).unwrap();
     let missing = "there are no plans: relation \"t\" does not exist";
     assert!(result.warnings.iter().any(|warning| warning == missing));
-    let profile = "the profile is not whole: the server answered 403".to_owned();
+    let profile = "the profile is incomplete: the server responded 403".to_owned();
     assert!(result.warnings.contains(&profile));
     assert!(result.attachments.is_empty());
     // The median run is on top, and nothing of the others is lost but histograms.
@@ -192,6 +193,6 @@ async fn what_cannot_be_done_is_refused_before_anything_is() {
         assert!(error.to_string().contains(expected), "{error:#}");
         assert_eq!(seen, []);
     };
-    check("--explain", "the scenario `fake` keeps no plans").await;
+    check("--explain", "the scenario `fake` records no plans").await;
     check("--profile", "there is no egret to profile").await;
 }

@@ -1,4 +1,4 @@
-//! `egret bench branches`: bursts of users who each make a branch, work in it and destroy it.
+//! `egret bench branches`: bursts of users that each make a branch, work in it and destroy it.
 //!
 //! ```text
 //! pools filled ── burst ── refill ── burst ── refill ── …   the arms, once    proof
@@ -7,21 +7,21 @@
 //! Of each burst every user is in the result. Refill and the processor time of a branch from the
 //! pool's side to its deletion are always beside the latencies, so that the pool hides nothing.
 
-mod arms;
+mod baseline;
 mod burst;
 mod data;
 mod figures;
-mod lane;
+mod http_connection;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use egret_bench_cli::BranchesArgs;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::cli::BranchesArgs;
 use crate::environment::{SETTINGS, redact_setting};
 use crate::record::{Recorder, Recording};
 use crate::refusal;
@@ -29,8 +29,8 @@ use crate::result::Cycle;
 use crate::scenario::{Measurement, Plans, Scenario};
 use crate::server::Server;
 use crate::stage::Stage;
-use arms::{Arms, Readiness};
-use burst::{Client, Plan};
+use baseline::{BaselineCopy, Readiness};
+use burst::{BurstPlan, QueryClient};
 use data::{Fingerprint, Source};
 use figures::Figures;
 
@@ -43,7 +43,7 @@ const VOLUME_SPARE_BYTES: u64 = 3 << 30;
 /// Room that must be left beside a copy of every byte, for it to be made at all.
 const COPY_SPARE_BYTES: u64 = 256 << 20;
 
-/// The scenario.
+/// State of the scenario `branches`.
 pub struct Branches {
     args: BranchesArgs,
     source: Option<Source>,
@@ -65,7 +65,7 @@ impl Branches {
     pub fn new(args: &BranchesArgs) -> Result<Self> {
         if !args.run.private && !args.settings.is_empty() {
             return Err(refusal::usage(
-                "--setting is for a private Egret: configure the running one itself",
+                "--setting needs --private: configure a running Egret itself",
             ));
         }
         Ok(Self {
@@ -79,14 +79,14 @@ impl Branches {
         })
     }
 
-    /// What the names of all branches begin with that are made here, and of nobody else's.
+    /// Prefix of the names of all branches made here, distinct from those of other processes.
     fn prefix() -> String {
         format!("bench-{}-", std::process::id())
     }
 
-    fn plan(&mut self, server: &Server, client: Option<Client>) -> Plan {
+    fn plan(&mut self, server: &Server, client: Option<QueryClient>) -> BurstPlan {
         self.bursts += 1;
-        Plan {
+        BurstPlan {
             branches: self.args.branches,
             prefix: Self::prefix(),
             roots: server.pid().into_iter().collect(),
@@ -168,7 +168,7 @@ impl Scenario for Branches {
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
         let server = stage.server()?.clone();
         self.remember(&server).await?;
-        stage.progress.say("making the source");
+        stage.progress.say("creating the source");
         let progress = stage.progress.clone();
         let source = self
             .source
@@ -210,8 +210,8 @@ impl Scenario for Branches {
             cycles.extend(outcome.cycles);
         }
         let clients = [
-            (self.args.proxy, Client::Driver),
-            (self.args.psql, Client::Psql),
+            (self.args.proxy, QueryClient::Driver),
+            (self.args.psql, QueryClient::Psql),
         ];
         for (_, client) in clients.into_iter().filter(|(wanted, _)| *wanted) {
             for number in 0..self.args.bursts {
@@ -266,7 +266,7 @@ impl Scenario for Branches {
                 })),
                 Err(error) => plans
                     .missing
-                    .push(format!("no plan of `{statement}`: {error:#}")),
+                    .push(format!("cannot get a plan of `{statement}`: {error:#}")),
             }
         }
         server.delete(&format!("v1/branches/{name}")).await?;
@@ -275,7 +275,7 @@ impl Scenario for Branches {
 
     async fn clean(&mut self, stage: &mut Stage) -> Result<()> {
         let server = stage.server()?.clone();
-        // Users who were interrupted make no more branches once their thread has ended.
+        // Interrupted users make no more branches once their thread has ended.
         let _nobody_runs = self.running.lock().await;
         if self.args.run.private {
             return Ok(());
@@ -347,7 +347,7 @@ impl Branches {
     /// One burst of each kind that does not count; it stays in the result by itself, as group 0.
     async fn warm_up(&mut self, server: &Server, cycles: &mut Vec<Cycle>) -> Result<()> {
         let mut clients = vec![None];
-        clients.extend(self.args.proxy.then_some(Some(Client::Driver)));
+        clients.extend(self.args.proxy.then_some(Some(QueryClient::Driver)));
         for client in clients {
             let plan = self.plan(server, client);
             let outcome = burst::run(server, &plan, Instant::now(), &self.running).await?;
@@ -390,7 +390,7 @@ impl Branches {
             let branch = server.post("v1/branches", &request).await?;
             let cold = begun.elapsed();
             if arms.is_none() {
-                arms = Some(Arms::find(server, &branch).await?);
+                arms = Some(BaselineCopy::find(server, &branch).await?);
             }
             server.delete(&format!("v1/branches/{name}")).await?;
             // What is deleted behind must not slow what comes next.
@@ -418,7 +418,7 @@ impl Branches {
         }
         let took = self.template_database().await?;
         note("template_database", took);
-        if let Some(arms) = arms.flatten().filter(Arms::has_base_backup) {
+        if let Some(arms) = arms.flatten().filter(BaselineCopy::has_base_backup) {
             let status = server.get("v1/status").await?;
             let port = status["postgres"]["port"].as_u64().unwrap_or_default();
             let data_dir = server

@@ -1,26 +1,27 @@
 //! `egret bench documents`: writes and reads of JSON documents that refer to each other, over HTTP.
 //!
-//! The volume mix, and after it what one write and one read cost; other scenarios measure one thing each. In the mix each write meets what was
-//! acknowledged before it, and at the end what each client did last is looked for. Identities, aliases, references and bodies are compared.
+//! The volume mix, and after it what one write and one read cost; other scenarios measure one thing
+//! each. In the mix each write meets what was acknowledged before it, and at the end what each
+//! client did last is looked for. Identities, aliases, references and bodies are compared.
 
 mod client;
 mod costs;
 mod loads;
-mod mix;
-mod site;
+mod schema;
+mod workload;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use egret_bench_cli::{DocumentsArgs, DocumentsScenario, Switch};
 use serde_json::{Value, json};
 
-use self::client::{Address, Client, Pace, each};
+use self::client::{ApiAddress, DocumentsClient, RequestSchedule, each};
 use self::costs::all_over;
-use self::mix::{Left, Shape};
-use self::site::{Counts, Site};
-use crate::cli::{DocumentsArgs, DocumentsScenario, Switch};
+use self::schema::{Counts, DocumentsFixture};
+use self::workload::{DocumentShape, LiveDocuments};
 use crate::load::{Pace as LoadPace, settle};
 use crate::record::{Recorder, Recording, scalar};
 use crate::result::{Better, Metric, Warmup};
@@ -28,10 +29,10 @@ use crate::scenario::{Measurement, Scenario};
 use crate::schedule::Spacing;
 use crate::stage::Stage;
 
-/// How long it lasts where nobody says.
+/// Length of a measurement without `--seconds`.
 const SECONDS: Duration = Duration::from_secs(60);
 
-/// The same of a soak.
+/// Length of a soak without `--seconds`.
 const SOAK_SECONDS: Duration = Duration::from_secs(1_800);
 
 /// Lines of a request of an import.
@@ -49,12 +50,12 @@ const KNOWN_MAX: u32 = 20_000;
 /// Sessions that write where each request is a transaction of its own.
 const WRITERS_ALONE: u32 = 16;
 
-/// The scenario.
+/// State of the scenario `documents`.
 pub struct Documents {
     args: DocumentsArgs,
     seconds: Duration,
-    shape: Shape,
-    site: Option<Site>,
+    shape: DocumentShape,
+    site: Option<DocumentsFixture>,
     /// Documents that are there beforehand: ids of things, then of items.
     ids: Option<Arc<Ids>>,
     run: u32,
@@ -68,16 +69,16 @@ struct Ids {
     popular: Option<String>,
 }
 
-/// What a load has come to.
-struct Ran {
+/// Results of a load.
+struct DocumentsLoadResult {
     recorders: Vec<Recorder>,
     requests: u64,
     took: Duration,
-    left: Vec<Left>,
+    left: Vec<LiveDocuments>,
 }
 
 impl Documents {
-    /// Takes the arguments.
+    /// A scenario with the arguments of the command line.
     pub fn new(args: &DocumentsArgs) -> Self {
         let usual = match args.scenario {
             DocumentsScenario::Soak => SOAK_SECONDS,
@@ -85,7 +86,7 @@ impl Documents {
         };
         Self {
             seconds: args.seconds.unwrap_or(usual),
-            shape: Shape {
+            shape: DocumentShape {
                 references: args.references,
                 bytes: args.body_bytes,
             },
@@ -102,14 +103,14 @@ impl Documents {
         matches!(self.args.scenario, Soak | Volume)
     }
 
-    fn address(&self, stage: &Stage) -> Result<Address> {
+    fn address(&self, stage: &Stage) -> Result<ApiAddress> {
         let site = self.site.as_ref().context("the scenario is not prepared")?;
         let door = stage.server()?.door();
         let url = door.url.trim_end_matches('/');
         let Some(host) = url.strip_prefix("http://") else {
             bail!("{url}: documents are sent by plain HTTP only");
         };
-        Ok(Address {
+        Ok(ApiAddress {
             host: host.to_owned(),
             token: door.token.clone().unwrap_or_default(),
             database: site.database.clone(),
@@ -120,24 +121,27 @@ impl Documents {
     async fn load(
         &self,
         stage: &Stage,
-        pace: Arc<Pace>,
-        (origin, operations): (Instant, &'static [&'static str]),
-        work: impl Fn(&mut Client, u32) -> Result<Left> + Send + Sync + 'static,
-    ) -> Result<Ran> {
+        pace: Arc<RequestSchedule>,
+        origin: Instant,
+        operations: &'static [&'static str],
+        work: impl Fn(&mut DocumentsClient, u32) -> Result<LiveDocuments> + Send + Sync + 'static,
+    ) -> Result<DocumentsLoadResult> {
         let address = self.address(stage)?;
         let (at, ready) = (pace.clone(), Barrier::new(self.args.clients as usize));
         let done = each(self.args.clients, move |number| {
-            let client = Client::open(address.clone(), pace.clone(), origin).map(|mut client| {
-                client.prepare(operations);
-                client
-            });
-            // Nothing is due while clients are still being made, and none of them waits for one that failed.
+            let client =
+                DocumentsClient::open(address.clone(), pace.clone(), origin).map(|mut client| {
+                    client.prepare(operations);
+                    client
+                });
+            // Nothing is due while clients are still being made, and none of them waits for one
+            // that failed.
             ready.wait();
             let mut client = client?;
             let left = work(&mut client, number)?;
             Ok((client.recorder, client.requests, left))
         });
-        let mut ran = Ran {
+        let mut ran = DocumentsLoadResult {
             recorders: Vec::new(),
             requests: 0,
             took: Duration::ZERO,
@@ -153,7 +157,7 @@ impl Documents {
     }
 
     /// What is told of a load besides its latencies.
-    fn figures(&self, ran: &Ran, came: Counts) -> BTreeMap<String, Metric> {
+    fn figures(&self, ran: &DocumentsLoadResult, came: Counts) -> BTreeMap<String, Metric> {
         let requests = ran.requests;
         let rate = requests as f64 / ran.took.as_secs_f64();
         let per = |count: i64| count as f64 / requests.max(1) as f64;
@@ -178,23 +182,27 @@ impl Documents {
     }
 
     /// How much is not as it was answered.
-    async fn lost(&self, stage: &Stage, left: Vec<Left>) -> Result<u64> {
+    async fn lost(&self, stage: &Stage, left: Vec<LiveDocuments>) -> Result<u64> {
         let (address, left) = (self.address(stage)?, Arc::new(left));
-        let pace = Arc::new(Pace::new(Duration::ZERO, None, stage.seed));
+        let pace = Arc::new(RequestSchedule::new(Duration::ZERO, None, stage.seed));
         let lost = each(1, move |_| {
-            let mut client = Client::open(address.clone(), pace.clone(), Instant::now())?;
-            let each = left.iter().map(|left| mix::lost(&mut client, left));
+            let mut client = DocumentsClient::open(address.clone(), pace.clone(), Instant::now())?;
+            let each = left.iter().map(|left| workload::lost(&mut client, left));
             each.sum::<Result<u64>>()
         });
         Ok(lost.await?.iter().sum())
     }
 
     /// Does what will be measured until it is steady.
-    async fn warm_up(&mut self, stage: &mut Stage) -> Result<(Warmup, Ran)> {
+    async fn warm_up(&mut self, stage: &mut Stage) -> Result<(Warmup, DocumentsLoadResult)> {
         stage.progress.say("warming up");
         self.run += 1;
         let warmup_max = self.args.warmup_max;
-        let pace = Arc::new(Pace::new(warmup_max, self.args.rate, !stage.seed));
+        let pace = Arc::new(RequestSchedule::new(
+            warmup_max,
+            self.args.rate,
+            !stage.seed,
+        ));
         let kind = match self.args.rate {
             Some(rate) => LoadPace::Open {
                 rate,
@@ -203,20 +211,21 @@ impl Documents {
             None => LoadPace::Closed,
         };
         let work = self.main(stage, &pace, Instant::now());
-        settle((kind, warmup_max), &pace.pulse, work, || pace.stop()).await
+        settle(kind, warmup_max, &pace.pulse, work, || pace.stop()).await
     }
 
     /// Has clients do so many things together, as fast as they can, without noting them.
     async fn all(
         &self,
         stage: &Stage,
-        (clients, count): (u32, u32),
-        work: impl Fn(&mut Client, u32) -> Result<Option<String>> + Send + Sync + 'static,
+        clients: u32,
+        count: u32,
+        work: impl Fn(&mut DocumentsClient, u32) -> Result<Option<String>> + Send + Sync + 'static,
     ) -> Result<Vec<String>> {
         let address = self.address(stage)?;
-        let pace = Arc::new(Pace::new(Duration::ZERO, None, stage.seed));
+        let pace = Arc::new(RequestSchedule::new(Duration::ZERO, None, stage.seed));
         let done = each(clients, move |number| {
-            let mut client = Client::open(address.clone(), pace.clone(), Instant::now())?;
+            let mut client = DocumentsClient::open(address.clone(), pace.clone(), Instant::now())?;
             let own = (number..count).step_by(clients as usize);
             let made = own.map(|place| work(&mut client, place));
             made.collect::<Result<Vec<_>>>()
@@ -224,8 +233,9 @@ impl Documents {
         Ok(done.await?.into_iter().flatten().flatten().collect())
     }
 
-    /// What is there beforehand: things, and as many items that refer to eight of them. They are put in as lines; then some of them, spread over all,
-    /// are written once more as they are, so that their ids are known.
+    /// What is there beforehand: things, and as many items that refer to eight of them. They are
+    /// put in as lines; then some of them, spread over all, are written once more as they are, so
+    /// that their ids are known.
     async fn fill(&self, stage: &Stage) -> Result<Ids> {
         let (shape, count) = (self.shape, self.args.documents / 2);
         let thing = move |place: u32| shape.thing(&format!("t{place}"), 'a');
@@ -234,8 +244,8 @@ impl Documents {
             shape.item(&format!("i{place}"), to, 'a')
         };
         let mut ids = Ids {
-            things: self.put_in(stage, ("things", count), thing).await?,
-            items: self.put_in(stage, ("items", count), item).await?,
+            things: self.put_in(stage, "things", count, thing).await?,
+            items: self.put_in(stage, "items", count, item).await?,
             popular: None,
         };
         if self.args.scenario == DocumentsScenario::Referrers {
@@ -248,8 +258,8 @@ impl Documents {
                 };
                 shape.item(&format!("h{place}"), to, 'a')
             };
-            self.put_in(stage, ("items", REFERRERS), referring).await?;
-            let found = self.all(stage, (1, 1), move |client, _| {
+            self.put_in(stage, "items", REFERRERS, referring).await?;
+            let found = self.all(stage, 1, 1, move |client, _| {
                 let answered = client.done("POST", "documents/things", &thing(popular))?;
                 Ok(Some(answered.id))
             });
@@ -261,11 +271,12 @@ impl Documents {
     async fn put_in(
         &self,
         stage: &Stage,
-        (collection, count): (&'static str, u32),
+        collection: &'static str,
+        count: u32,
         body: impl Fn(u32) -> String + Copy + Send + Sync + 'static,
     ) -> Result<Vec<String>> {
-        let parts = (FILLERS, count.div_ceil(LINES));
-        self.all(stage, parts, move |client, part| {
+        let parts = count.div_ceil(LINES);
+        self.all(stage, FILLERS, parts, move |client, part| {
             let lines = part * LINES..count.min((part + 1) * LINES);
             let text: String = lines.map(|place| body(place) + "\n").collect();
             let path = format!("collections/{collection}/import");
@@ -273,12 +284,11 @@ impl Documents {
         })
         .await?;
         let known = count.min(KNOWN_MAX);
-        let each = (self.args.clients, known);
-        self.all(stage, each, move |client, number| {
+        self.all(stage, self.args.clients, known, move |client, number| {
             let place = (u64::from(number) * u64::from(count) / u64::from(known)) as u32;
             let path = format!("documents/{collection}");
             let answered = client.done("POST", &path, &body(place))?;
-            ensure!(answered.status == 200, "a line was not put in");
+            ensure!(answered.status == 200, "a line was not imported");
             Ok(Some(answered.id))
         })
         .await
@@ -312,7 +322,7 @@ impl Scenario for Documents {
     }
 
     fn private_settings(&self) -> Vec<(String, String)> {
-        // Nobody makes branches here, so no volume for them is made either.
+        // This scenario makes no branches, so no volume for them is made either.
         let mut settings = vec![("branches.volume".to_owned(), "copy".to_owned())];
         if self.args.grouping == Switch::Off {
             settings.push(("documents.group_max".to_owned(), "1".to_owned()));
@@ -328,7 +338,7 @@ impl Scenario for Documents {
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
         let server = stage.server()?.clone();
-        let site = Site::open(&server, self.args.references).await?;
+        let site = DocumentsFixture::open(&server, self.args.references).await?;
         let client = site.client().await?;
         stage.subject.ask(&client, true).await?;
         stage.subject.data_set = format!(
@@ -352,7 +362,11 @@ impl Scenario for Documents {
         let window = stage.open_window(Some(self.seconds))?;
         let origin = window.origin();
         stage.progress.say(self.args.scenario.name());
-        let pace = Arc::new(Pace::new(self.seconds, self.args.rate, stage.seed));
+        let pace = Arc::new(RequestSchedule::new(
+            self.seconds,
+            self.args.rate,
+            stage.seed,
+        ));
         let mut ran = self.main(stage, &pace, origin).await?;
         ran.left.extend(warmed.left);
         let observed = window.close().await?;
@@ -363,13 +377,15 @@ impl Scenario for Documents {
             let rate = self.reads(stage, origin, &mut ran).await?;
             let rate = scalar("1/s", Better::Higher, rate, 1);
             metrics.insert("gets_per_second".to_owned(), rate);
-            stage.progress.say("what one costs");
+            stage
+                .progress
+                .say("measuring the cost of single operations");
             self.costs(stage, &mut metrics).await?;
         }
         let requests = ran.requests;
         let count = |value: u64| scalar("count", Better::Lower, value as f64, requests);
         if self.is_mix() {
-            stage.progress.say("looking whether all is there");
+            stage.progress.say("checking that all documents exist");
             let lost = self.lost(stage, ran.left).await?;
             metrics.insert("lost".to_owned(), count(lost));
         }

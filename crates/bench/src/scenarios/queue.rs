@@ -15,7 +15,7 @@ mod drive;
 mod egret;
 mod expiry;
 mod figures;
-mod flight;
+mod in_flight;
 mod ledger;
 mod link;
 mod peers;
@@ -31,23 +31,23 @@ mod worker;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use egret_bench_cli::{ArrivalSpacing, Durability, QueueArgs, QueueScenario};
 use serde_json::Value;
 
-use crate::cli::{Arrivals, Durability, QueueArgs, QueueScenario};
 use crate::record::scalar;
 use crate::refusal;
 use crate::result::Better;
 use crate::scenario::{Measurement, Scenario};
 use crate::schedule::Spacing;
 use crate::stage::Stage;
-use cycle::{Plan, Purpose};
+use cycle::{CyclePlan, Purpose};
 use drive::Lengths;
-use target::Target;
+use target::QueueTarget;
 
 /// How many partitions a sweep tries.
 const SWEEP: [u32; 3] = [1, 2, 4];
 
-/// The scenario.
+/// State of the scenario `queue`.
 pub struct Queue {
     args: QueueArgs,
     /// Queues made so far.
@@ -63,24 +63,24 @@ impl Queue {
         let own = args.partitions.is_some() || args.durability.is_some();
         if own && !args.run.private {
             return Err(refusal::usage(
-                "--partitions and --durability are for a private Egret: configure the running one itself",
+                "--partitions and --durability need --private: configure a running Egret itself",
             ));
         }
         if args.scenario != QueueScenario::Cycle && !args.run.private {
             return Err(refusal::usage(
-                "only `--scenario cycle` measures a running Egret: give --private",
+                "only `--scenario cycle` can measure a running Egret: give --private",
             ));
         }
         if !args.peers.is_empty() && args.scenario != QueueScenario::Cycle {
-            return Err(refusal::usage("--peer goes with `--scenario cycle` only"));
+            return Err(refusal::usage("--peer needs `--scenario cycle`"));
         }
         if !args.peers.is_empty() && !args.run.private {
             return Err(refusal::usage(
-                "--peer goes with --private only: the durability of a running Egret is not known here",
+                "--peer needs --private: the durability of a running Egret is unknown",
             ));
         }
         for peer in &args.peers {
-            peer.check(args.durability.unwrap_or(Durability::Fsync))?;
+            peers::check(*peer, args.durability.unwrap_or(Durability::Fsync))?;
         }
         Ok(Self {
             args: args.clone(),
@@ -88,13 +88,13 @@ impl Queue {
         })
     }
 
-    fn plan(&self, stage: &Stage) -> Plan {
+    fn plan(&self, stage: &Stage) -> CyclePlan {
         let args = &self.args;
         let spacing = match args.arrivals {
-            Arrivals::Constant => Spacing::Constant,
-            Arrivals::Poisson => Spacing::Poisson,
+            ArrivalSpacing::Constant => Spacing::Constant,
+            ArrivalSpacing::Poisson => Spacing::Poisson,
         };
-        Plan {
+        CyclePlan {
             callers: args.producers,
             slots: args.slots,
             batch: args.batch,
@@ -127,7 +127,7 @@ impl Queue {
     }
 
     async fn cycle(&mut self, stage: &mut Stage) -> Result<Measurement> {
-        let target = Target::of(stage)?;
+        let target = QueueTarget::of(stage)?;
         // A queue of this measurement's own.
         let queue = format!("bench-{}-{}", std::process::id(), self.queues.len());
         target.put_queue(&queue, None).await?;
@@ -207,7 +207,7 @@ impl Scenario for Queue {
     }
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
-        Target::of(stage)?;
+        QueueTarget::of(stage)?;
         stage.subject.data_set = format!("{} bytes a task", self.args.payload_bytes);
         Ok(())
     }
@@ -244,7 +244,7 @@ impl Scenario for Queue {
         if self.args.run.private {
             return Ok(());
         }
-        let target = Target::of(stage)?;
+        let target = QueueTarget::of(stage)?;
         for name in self.queues.drain(..) {
             target.delete_queue(&name).await?;
         }

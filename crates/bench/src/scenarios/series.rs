@@ -1,5 +1,6 @@
 //! `egret bench series`: metrics in by remote write, PromQL out.
 
+mod acked_steps;
 mod answer;
 mod body;
 mod churn;
@@ -9,12 +10,11 @@ mod evaluate;
 mod expression;
 mod figures;
 mod fleet;
-mod frontier;
+mod idle_measurements;
 mod kinds;
 mod points;
 mod probe;
 mod query;
-mod quiet;
 mod read;
 mod shape;
 mod snappy;
@@ -26,21 +26,21 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use egret_bench_cli::{Protocol, SeriesArgs, SeriesScenario};
 use serde_json::Value;
 
-use crate::cli::{Protocol, SeriesArgs, SeriesScenario};
 use crate::refusal;
-use crate::running::Running;
+use crate::running::ServerProcess;
 use crate::scenario::{Measurement, Scenario};
 use crate::stage::Stage;
-use drive::Load;
+use drive::SeriesLoad;
 use fleet::{Fleet, INTERVAL_MS};
-use query::Query;
+use query::SeriesQuery;
 use system::System;
-use write::Sending;
+use write::WriteParams;
 
-/// In a closed loop nobody knows how far the generator's clock will run: at most as far as this many samples
-/// per second take it.
+/// Most samples per second assumed of a closed loop, whose rate is unknown beforehand: bounds how
+/// far the generator's clock will run.
 const CLOSED_RATE_MAX: f64 = 8e6;
 
 /// All samples are of so many days: what every system keeps without being asked to.
@@ -51,7 +51,7 @@ const CARDINALITY_STEPS: u64 = 4;
 
 const STEPS_MAX: u64 = DAYS_MAX * 86_400_000 / INTERVAL_MS as u64;
 
-/// The scenario.
+/// State of the scenario `series`.
 pub struct Series {
     args: SeriesArgs,
     /// The metric by which runs are ranked.
@@ -75,11 +75,11 @@ impl Series {
         }
         if args.protocol == Protocol::Rw2 && !args.peers.is_empty() {
             return Err(refusal::usage(
-                "--protocol rw2: the peers that are known here take remote write 1.0 only: leave --peer away",
+                "--protocol rw2: the supported peers accept only remote write 1.0: omit --peer",
             ));
         }
         if args.read_rate.is_some() && args.readers == 0 {
-            return Err(refusal::usage("--read-rate: there are no --readers to ask"));
+            return Err(refusal::usage("--read-rate needs --readers"));
         }
         if args.writers > args.series {
             return Err(refusal::usage(
@@ -92,12 +92,13 @@ impl Series {
             ));
         }
         for peer in &args.peers {
-            peer.check()?;
+            system::check(*peer)?;
         }
         let steps = series.preloaded_steps() + series.live_steps();
         if steps > STEPS_MAX {
             return Err(refusal::usage(format!(
-                "these are samples of {:.1} days, 15 s apart; more than {DAYS_MAX} are not measured: give more --series, or fewer samples by --preload, --rate or --seconds",
+                "these samples, 15 s apart, cover {:.1} days; at most {DAYS_MAX} are supported: \
+                 give more --series, or fewer samples by --preload, --rate or --seconds",
                 steps as f64 / STEPS_MAX as f64 * DAYS_MAX as f64
             )));
         }
@@ -133,8 +134,8 @@ impl Series {
     }
 
     /// How samples are made, the first of them then.
-    fn sending(&self, begin_ms: i64) -> Sending {
-        Sending {
+    fn sending(&self, begin_ms: i64) -> WriteParams {
+        WriteParams {
             fleet: Fleet {
                 seed: self.args.run.seed,
                 series: self.args.series,
@@ -147,12 +148,12 @@ impl Series {
     }
 
     /// The load, whose last possible sample is of now.
-    fn load(&self) -> Result<Load> {
+    fn load(&self) -> Result<SeriesLoad> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ms = now.context("the clock is before 1970")?.as_millis() as i64;
         let steps_max = self.preloaded_steps() + self.live_steps();
         let begin_ms = now_ms - (steps_max as i64 + 1) * INTERVAL_MS;
-        Ok(Load {
+        Ok(SeriesLoad {
             sending: self.sending(begin_ms - begin_ms % 60_000),
             preloaded: self.preloaded_steps(),
             steps_max,
@@ -164,19 +165,24 @@ impl Series {
         })
     }
 
-    /// Measures one system.
     async fn arm(
         &self,
         stage: &mut Stage,
-        load: &Load,
+        load: &SeriesLoad,
         system: &System,
-        peer: Option<&mut Running>,
+        peer: Option<&mut ServerProcess>,
     ) -> Result<Measurement> {
         match self.args.scenario {
-            SeriesScenario::Queries => return quiet::queries(stage, load, system).await,
-            SeriesScenario::Restart => return quiet::restart(stage, load, system, peer).await,
-            SeriesScenario::Cardinality => return quiet::cardinality(stage, load, system).await,
-            SeriesScenario::Disk => return quiet::disk(stage, load, system).await,
+            SeriesScenario::Queries => {
+                return idle_measurements::queries(stage, load, system).await;
+            }
+            SeriesScenario::Restart => {
+                return idle_measurements::restart(stage, load, system, peer).await;
+            }
+            SeriesScenario::Cardinality => {
+                return idle_measurements::cardinality(stage, load, system).await;
+            }
+            SeriesScenario::Disk => return idle_measurements::disk(stage, load, system).await,
             SeriesScenario::Load | SeriesScenario::Churn => {}
         }
         let driven = drive::drive(stage, load, system).await?;
@@ -185,7 +191,7 @@ impl Series {
         let disk = tokio::task::spawn_blocking(move || system.disk_bytes()).await??;
         let mut measurement = figures::measurement(driven, disk);
         if load.readers > 0 {
-            let warning = Query::warning(&load.sending.fleet, load.preloaded);
+            let warning = SeriesQuery::warning(&load.sending.fleet, load.preloaded);
             measurement.warnings.extend(warning);
         }
         Ok(measurement)
@@ -208,7 +214,7 @@ fn headline(args: &SeriesArgs) -> String {
     };
     let of_egret = args.run.private || args.run.server.is_some();
     let peer = args.peers.first().filter(|_| !of_egret);
-    let prefix = peer.map_or("", |peer| peer.make().prefix());
+    let prefix = peer.map_or("", |peer| system::vendor(*peer).prefix());
     format!("{prefix}{name}")
 }
 
@@ -257,13 +263,13 @@ impl Scenario for Series {
             figures::join(&mut whole, arm, system.make);
         }
         for peer in &self.args.peers {
-            let mut running = peer.start().await?;
+            let mut running = system::start(*peer).await?;
             let before = std::mem::replace(&mut stage.subject.processes, vec![running.pid()]);
             let system = System::peer(*peer, &running);
             let arm = self.arm(stage, &load, &system, Some(&mut running)).await;
             stage.subject.processes = before;
             let mut arm = arm.with_context(|| format!("measure {}", peer.name()))?;
-            arm.warnings.push(peer.durability().to_owned());
+            arm.warnings.push(system::durability(*peer).to_owned());
             figures::join(&mut whole, arm, system.make);
         }
         whole.context("nothing was measured")

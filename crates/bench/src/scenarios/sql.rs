@@ -11,18 +11,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
+use egret_bench_cli::SqlArgs;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_postgres::Client;
 
-use crate::cli::SqlArgs;
 use crate::environment::hex;
 use crate::load::{self, Load};
-use crate::postgres::Target;
+use crate::postgres::ConnectionTarget;
 use crate::refusal;
 use crate::scenario::{Measurement, Plans, Scenario};
 use crate::stage::Stage;
-use connection::{Connection, Job};
+use connection::{Job, SqlConnection};
 use expression::Variables;
 use statement::Statement;
 use workload::{Variable, Workload};
@@ -42,12 +42,12 @@ const COLUMNS: &str = "
 /// A hash is told from another one by so many of its digits.
 const HASH_LETTERS: usize = 16;
 
-/// The scenario.
+/// State of the scenario `sql`.
 pub struct Sql {
     workload: Workload,
     load: Load,
     /// The server of the command line; without it the private one.
-    target: Option<Target>,
+    target: Option<ConnectionTarget>,
     job: Option<Arc<Job>>,
     variables: Variables,
     hash: String,
@@ -69,7 +69,7 @@ impl Sql {
         }
         if args.run.private && args.postgres.is_some() {
             return Err(refusal::usage(
-                "--private starts a PostgreSQL of its own: leave --url away",
+                "--private starts a PostgreSQL of its own: omit --url",
             ));
         }
         let file = args.file.file_name().unwrap_or_default();
@@ -77,7 +77,11 @@ impl Sql {
             hash: hex(&Sha256::digest(workload.text.as_bytes())),
             workload,
             load: Load::new(&args.load),
-            target: args.postgres.as_deref().map(Target::parse).transpose()?,
+            target: args
+                .postgres
+                .as_deref()
+                .map(ConnectionTarget::parse)
+                .transpose()?,
             job: None,
             variables: Variables::new(),
             file: file.to_string_lossy().into_owned(),
@@ -85,10 +89,10 @@ impl Sql {
         })
     }
 
-    fn target(&self) -> Result<&Target> {
+    fn target(&self) -> Result<&ConnectionTarget> {
         self.target
             .as_ref()
-            .ok_or_else(|| refusal::usage("no PostgreSQL is named: give --url or --private"))
+            .ok_or_else(|| refusal::usage("no PostgreSQL to measure: give --url or --private"))
     }
 
     /// Runs statements of the file, in order, each by itself.
@@ -120,8 +124,8 @@ impl Sql {
     }
 
     /// What identifies the data: the workload's name, the variables, and a hash over what made them
-    /// and the definitions of the tables they are in. How many rows a table has is not in it: a load
-    /// that inserts would make other data of it in every run.
+    /// and the definitions of the tables they are in. How many rows a table has is not in it: a
+    /// load that inserts would make other data of it in every run.
     async fn data_set(&self, client: &Client, is_private: bool) -> Result<String> {
         let mut hash = Sha256::new();
         let mut add = |text: &str| {
@@ -156,8 +160,10 @@ impl Sql {
                 continue;
             };
             let refuse = |reason: String| anyhow!("variable `{name}`: `{query}`: {reason}");
-            let rows = client.simple_query(query).await;
-            let rows = rows.map_err(|error| refuse(crate::postgres::chain(&error)))?;
+            let rows = client
+                .simple_query(query)
+                .await
+                .map_err(|error| refuse(crate::postgres::chain(&error)))?;
             let first = rows.iter().find_map(|message| match message {
                 tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
                 _ => None,
@@ -190,7 +196,7 @@ impl Scenario for Sql {
     }
 
     fn private_settings(&self) -> Vec<(String, String)> {
-        // Nobody makes branches here, so no volume for them is made either.
+        // This scenario makes no branches, so no volume for them is made either.
         vec![("branches.volume".to_owned(), "copy".to_owned())]
     }
 
@@ -202,14 +208,14 @@ impl Scenario for Sql {
         let private = stage.private.as_ref().map(|private| private.postgres_url());
         let is_private = private.is_some();
         if let Some(url) = &private.transpose()? {
-            self.target = Some(Target::parse(url)?);
+            self.target = Some(ConnectionTarget::parse(url)?);
         }
         stage.generator_cores = self.load.threads;
         let target = self.target()?.clone();
         let client = target.client().await?;
         stage.subject.ask(&client, target.is_local()).await?;
         if is_private {
-            stage.progress.say("making the tables");
+            stage.progress.say("creating the tables");
             self.execute(&self.workload.private_setup, "private_setup")
                 .await?;
         }
@@ -229,7 +235,7 @@ impl Scenario for Sql {
         let job = self.job.clone().context("the scenario is not prepared")?;
         let make = move |_: u32| {
             let job = job.clone();
-            async move { Connection::open(job).await }
+            async move { SqlConnection::open(job).await }
         };
         let mut measurement = load::drive(stage, &self.load, make).await?;
         if self.workload.transactions.len() > 1

@@ -1,44 +1,45 @@
 //! `egret bench views`: what it takes to keep the results of queries fresh, with Egret and by hand.
 //!
 //! ```text
-//! shape × rate: cycles of changes and refreshes ── … ── writes of tables with a view and without ── lag of a view
+//! shape × rate: cycles of changes and refreshes ── …
+//!               ── writes of tables with a view and without ── lag of a view
 //! ```
 //!
-//! That is the matrix; other scenarios measure one thing each, in a file of their own. Views are made, refreshed and dropped
-//! over HTTP, tables are written by a session of PostgreSQL, as users do. After each part every view is compared with its
-//! query, row by row.
+//! That is the matrix; other scenarios measure one thing each, in a file of their own. Views are
+//! made, refreshed and dropped over HTTP, tables are written by a session of PostgreSQL, as users
+//! do. After each part every view is compared with its query, row by row.
 
 mod api;
 mod chain;
-mod fan;
+mod fan_out;
 mod findings;
-mod floor;
 mod idle;
 mod lag;
-mod many;
+mod many_views;
 mod overhead;
 mod plan;
 mod refreshes;
+mod schema;
 mod shape;
-mod site;
 mod tables;
 mod throughput;
+mod timed_refresh;
 mod tpch;
-mod turn;
+mod write_floor;
 mod writes;
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use egret_bench_cli::{ViewsArgs, ViewsPart, ViewsScenario};
 use serde_json::Value;
 
-use crate::cli::{ViewsArgs, ViewsPart, ViewsScenario};
 use crate::scenario::{Measurement, Scenario};
 use crate::stage::Stage;
 use findings::Findings;
-use plan::Plan;
+use plan::ViewsPlan;
 use refreshes::Block;
-use site::Site;
+use schema::ScenarioSchema;
 
 /// Salts of a block: one for each of its cycles, and more than there can be cycles.
 const SALTS: u32 = 1 << 16;
@@ -46,15 +47,15 @@ const SALTS: u32 = 1 << 16;
 /// Takes neighbouring seeds far apart.
 const SPREAD: u32 = 0x9e37_79b9;
 
-/// The scenario.
+/// State of the scenario `views`.
 pub struct Views {
-    plan: Plan,
+    plan: ViewsPlan,
     is_private: bool,
     /// The database in which a running Egret keeps views.
     postgres: Option<String>,
     /// The metric by which runs are ranked.
     headline: String,
-    site: Option<Site>,
+    site: Option<ScenarioSchema>,
 }
 
 impl Views {
@@ -63,7 +64,7 @@ impl Views {
     /// # Errors
     /// When nothing is named by them.
     pub fn new(args: &ViewsArgs) -> Result<Self> {
-        let plan = Plan::of(args);
+        let plan = ViewsPlan::of(args);
         Ok(Self {
             headline: plan.headline(),
             plan,
@@ -74,12 +75,17 @@ impl Views {
     }
 
     /// The parts of the matrix.
-    async fn matrix(&self, stage: &Stage, site: &Site, findings: &mut Findings) -> Result<()> {
+    async fn matrix(
+        &self,
+        stage: &Stage,
+        site: &ScenarioSchema,
+        findings: &mut Findings,
+    ) -> Result<()> {
         for part in &self.plan.parts {
             match part {
                 ViewsPart::Refresh => self.refreshes(stage, site, findings).await?,
                 ViewsPart::Write => {
-                    stage.progress.say("writing with a view and without");
+                    stage.progress.say("writing with and without a view");
                     let (rows, rounds) = (self.plan.rows, self.plan.cycles);
                     let client = site.client().await?;
                     writes::measure(site, &client, rows, rounds, findings).await?;
@@ -91,7 +97,12 @@ impl Views {
     }
 
     /// Every shape at every rate.
-    async fn refreshes(&self, stage: &Stage, site: &Site, findings: &mut Findings) -> Result<()> {
+    async fn refreshes(
+        &self,
+        stage: &Stage,
+        site: &ScenarioSchema,
+        findings: &mut Findings,
+    ) -> Result<()> {
         let client = site.client().await?;
         let mut number = 0;
         for shape in &self.plan.shapes {
@@ -116,9 +127,14 @@ impl Views {
         Ok(())
     }
 
-    async fn lag(&self, stage: &Stage, site: &Site, findings: &mut Findings) -> Result<()> {
+    async fn lag(
+        &self,
+        stage: &Stage,
+        site: &ScenarioSchema,
+        findings: &mut Findings,
+    ) -> Result<()> {
         stage.progress.say("committing rows");
-        let load = lag::Load {
+        let load = lag::WriteLoad {
             rate: self.plan.commit_rate,
             window: self.plan.seconds,
             seed: stage.seed,
@@ -126,8 +142,13 @@ impl Views {
         lag::measure(site, &site.client().await?, &load, findings).await
     }
 
-    async fn tpch(&self, stage: &Stage, site: &Site, findings: &mut Findings) -> Result<()> {
-        let run = tpch::Run {
+    async fn tpch(
+        &self,
+        stage: &Stage,
+        site: &ScenarioSchema,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let run = tpch::TpchRun {
             scale: self.plan.scale,
             queries: &self.plan.queries,
             cycles: self.plan.cycles,
@@ -138,7 +159,7 @@ impl Views {
     }
 }
 
-/// What values of tables are drawn from.
+/// Salt of the values of tables.
 fn salt(seed: u64) -> u32 {
     (seed as u32).wrapping_mul(SPREAD)
 }
@@ -151,7 +172,7 @@ impl Scenario for Views {
     }
 
     fn private_settings(&self) -> Vec<(String, String)> {
-        // Nobody makes branches here, so no volume for them is made either.
+        // This scenario makes no branches, so no volume for them is made either.
         vec![("branches.volume".to_owned(), "copy".to_owned())]
     }
 
@@ -161,7 +182,7 @@ impl Scenario for Views {
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
         let server = stage.server()?.clone();
-        let site = Site::open(&server, self.postgres.as_deref()).await?;
+        let site = ScenarioSchema::open(&server, self.postgres.as_deref()).await?;
         let site = self.site.insert(site);
         let client = site.client().await?;
         stage.subject.ask(&client, site.is_local()).await?;
@@ -185,21 +206,21 @@ impl Scenario for Views {
                 chain::measure(site, &client, plan, salt, found).await?;
             }
             ViewsScenario::Fan => {
-                progress.say("refreshing views beside each other");
-                fan::measure(site, &client, plan, salt, found).await?;
+                progress.say("refreshing independent views");
+                fan_out::measure(site, &client, plan, salt, found).await?;
             }
             ViewsScenario::Idle => {
-                progress.say("waiting beside views");
+                progress.say("measuring idle views");
                 let processes = &stage.subject.processes;
                 idle::measure(site, &client, plan, processes, found).await?;
             }
             ViewsScenario::Lag => {
                 self.lag(stage, site, found).await?;
-                progress.say("committing as many rows as there can be");
+                progress.say("committing rows at the maximum rate");
                 throughput::measure(site, &client, plan.seconds, found).await?;
             }
             ViewsScenario::Overhead => {
-                progress.say("writing with a view and without");
+                progress.say("writing with and without a view");
                 overhead::measure(site, &client, plan, found).await?;
             }
         }

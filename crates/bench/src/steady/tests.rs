@@ -70,7 +70,7 @@ fn the_line_is_that_of_least_squares() {
 
 #[test]
 fn the_pulse_has_the_typical_latency_of_each_window() {
-    let pulse = Pulse::default();
+    let pulse = RateCounter::default();
     let begin = pulse.read();
     pulse.add(Duration::from_micros(100));
     pulse.add(Duration::from_micros(400));
@@ -87,7 +87,7 @@ fn the_pulse_has_the_typical_latency_of_each_window() {
 /// In an open loop as many end in a window as are due, however slow the server still is.
 #[test]
 fn a_server_that_warms_up_under_a_schedule_is_not_steady() {
-    let pulse = Pulse::default();
+    let pulse = RateCounter::default();
     let mut rate = Detector::new(RATE_SLOPE_MAX);
     let mut latency = Detector::new(LATENCY_SLOPE_MAX);
     let mut before = pulse.read();

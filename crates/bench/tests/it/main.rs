@@ -1,4 +1,5 @@
-//! The harness as its callers use it: against a real PostgreSQL, with the result file as the answer.
+//! The harness as its callers use it: against a real PostgreSQL, with the result file as the
+//! answer.
 
 mod series;
 mod sql;

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use clap::Parser;
-use egret_bench::cli::BenchCommand;
 use egret_bench::result::ResultFile;
 use egret_bench::{Global, Refusal};
+use egret_bench_cli::BenchCommand;
 
 #[derive(Parser)]
-struct Line {
+struct TestCli {
     #[command(subcommand)]
     command: BenchCommand,
 }
 
 async fn run(options: &str) -> anyhow::Result<()> {
     let words = ["bench", "series"].into_iter();
-    let line = Line::parse_from(words.chain(options.split_whitespace()));
+    let line = TestCli::parse_from(words.chain(options.split_whitespace()));
     let global = Global {
         json: false,
         door: None,
@@ -96,7 +96,7 @@ async fn what_contradicts_itself_is_refused() {
         ("", "there is nothing to measure"),
         (
             "--private --readers 0 --read-rate 5",
-            "there are no --readers",
+            "--read-rate needs --readers",
         ),
         (
             "--private --series 1000 --writers 1001",
@@ -104,11 +104,11 @@ async fn what_contradicts_itself_is_refused() {
         ),
         (
             "--private --series 1000 --rate 2e6",
-            "more than 14 are not measured",
+            "at most 14 are supported",
         ),
         (
             "--private --protocol rw2 --peer prometheus",
-            "remote write 1.0 only",
+            "only remote write 1.0",
         ),
         (
             "--scenario restart --server http://127.0.0.1:1",

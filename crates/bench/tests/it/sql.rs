@@ -4,16 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use egret_bench::cli::BenchCommand;
 use egret_bench::result::ResultFile;
 use egret_bench::{Global, Refusal};
+use egret_bench_cli::BenchCommand;
 use egret_postgres::test_support::TestDatabase;
 use serde_json::Value;
 
 const MAJOR: u32 = 15;
 
 #[derive(Parser)]
-struct Line {
+struct TestCli {
     #[command(subcommand)]
     command: BenchCommand,
 }
@@ -63,7 +63,7 @@ impl Bench {
             path(&out),
         ];
         let words = fixed.into_iter().chain(options.split_whitespace());
-        let line = Line::parse_from(words);
+        let line = TestCli::parse_from(words);
         let global = Global {
             json: false,
             door: None,
@@ -379,7 +379,7 @@ statements = ["SELECT 3"]
         "SELECT 3",
     ];
     assert_eq!(statements, expected);
-    let missing = "no plan of `SELECT 1 / (n - 7) FROM kept`, nor of what follows it in `wrong`";
+    let missing = "cannot get a plan of `SELECT 1 / (n - 7) FROM kept` and of the statements after it in `wrong`";
     let told = result.warnings.iter().any(|one| one.starts_with(missing));
     assert!(told, "{:?}", result.warnings);
 }

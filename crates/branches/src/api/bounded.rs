@@ -1,8 +1,8 @@
 //! Bounds on what Egret asks, as superuser, of a server whose catalogue belongs to a branch's user.
 //!
 //! Such a server may never answer, or with more than fits into memory. Each exchange with one has a
-//! deadline (`branches.server_timeout`), takes so many bytes (`branches.server_answer_max`), and ends
-//! when Egret stops.
+//! deadline (`branches.server_timeout`), takes so many bytes (`branches.server_answer_max`), and
+//! ends when Egret stops.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use egret_postgres::superuser::socket_connection;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
-use super::Inner;
-use super::postmaster::SOCKET_PORT;
+use crate::engine::Inner;
 use crate::error::BranchesError;
+use crate::store::files::SOCKET_PORT;
 
 impl Inner {
     /// What each session of one exchange takes from its server.
@@ -27,8 +27,8 @@ impl Inner {
     /// Awaits an exchange with a server whose sessions have `limit`. `subject` names the server.
     ///
     /// # Errors
-    /// [`BranchesError::ServerTimeout`], [`BranchesError::ServerAnswer`], [`BranchesError::Stopping`],
-    /// else those of the exchange.
+    /// [`BranchesError::ServerTimeout`], [`BranchesError::ServerAnswer`],
+    /// [`BranchesError::Stopping`], else those of the exchange.
     pub(crate) async fn within_bounds<T>(
         &self,
         subject: &str,
@@ -54,7 +54,8 @@ impl Inner {
             Ok(Err(error)) => return Err(error),
             Err(_) => timed_out(),
         };
-        let message = "a server that runs code of a branch was given up";
+        let message =
+            "a server that runs a branch user's code exceeded a limit; its session is closed";
         condition::occur("branches_server_given_up", subject, &error, message);
         Err(error)
     }

@@ -4,20 +4,22 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use egret_base::sync::lock;
 use egret_postgres::postmaster::StopMode;
 use futures_util::{StreamExt, stream};
 
-use super::{Branches, Inner, Slot, Stopwatch};
-use crate::core::plan::Why;
+use crate::core::plan::SuspendReason;
 use crate::core::reconcile::{MACHINE_CRASHED, ran_in_a_crash};
 use crate::core::request;
+use crate::engine::{BranchSlot, Branches, Inner};
 use crate::error::BranchesError;
-use crate::model::{Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId};
+use crate::model::{Branch, BranchId, BranchName, BranchState, BranchUpdate, Template, TemplateId};
+use crate::stopwatch::Stopwatch;
 use crate::store::files::remove_directory;
 use crate::store::source::blocking;
 
 /// Proof that a branch's slot is held.
-type Held<'a> = tokio::sync::MutexGuard<'a, ()>;
+type SlotGuard<'a> = tokio::sync::MutexGuard<'a, ()>;
 
 /// What happens to a branch's children when it is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +31,13 @@ pub enum Children {
 }
 
 impl Branches {
-    /// Destroys a branch: acknowledged at once, files deleted behind. The name is free at once. `covers` says which of
-    /// its descendants the caller has a right to; others are neither destroyed nor named.
+    /// Destroys a branch: acknowledged at once, files deleted behind. The name is free at once.
+    /// `covers` says which of its descendants the caller has a right to; others are neither
+    /// destroyed nor named.
     ///
     /// # Errors
-    /// [`BranchesError`] when it is protected or has children that are not to go with it or that the caller has no right
-    /// to.
+    /// [`BranchesError`] when it is protected or has children that are not to go with it or that
+    /// the caller has no right to.
     pub async fn destroy(
         &self,
         tenant: &str,
@@ -82,9 +85,6 @@ impl Branches {
 
     /// Brings a branch back to its template, or to another one. Sessions end; the connection string
     /// stays the same.
-    ///
-    /// # Errors
-    /// [`BranchesError`].
     pub async fn reset(
         &self,
         tenant: &str,
@@ -98,9 +98,6 @@ impl Branches {
     }
 
     /// Stops a branch's postmaster cleanly; the next connection wakes it.
-    ///
-    /// # Errors
-    /// [`BranchesError`].
     pub async fn suspend(&self, tenant: &str, name: &BranchName) -> Result<Branch, BranchesError> {
         let (inner, branch) = (self.inner.clone(), self.inner.find(tenant, name)?);
         tokio::spawn(async move { inner.suspend(branch).await })
@@ -109,9 +106,6 @@ impl Branches {
     }
 
     /// Starts a suspended branch, or one that failed.
-    ///
-    /// # Errors
-    /// [`BranchesError`].
     pub async fn resume(&self, tenant: &str, name: &BranchName) -> Result<Branch, BranchesError> {
         let (inner, branch) = (self.inner.clone(), self.inner.find(tenant, name)?);
         tokio::spawn(async move { inner.wake(branch).await })
@@ -127,7 +121,7 @@ impl Branches {
         &self,
         tenant: &str,
         name: &BranchName,
-        change: &Change,
+        change: &BranchUpdate,
     ) -> Result<Branch, BranchesError> {
         let inner = &self.inner;
         if let Some(labels) = &change.labels {
@@ -224,13 +218,13 @@ impl Inner {
     fn entomb(
         &self,
         mut branch: Branch,
-        slot: &Slot,
-        _: &Held<'_>,
+        slot: &BranchSlot,
+        _: &SlotGuard<'_>,
     ) -> Result<Branch, BranchesError> {
         branch.state = BranchState::Destroying;
         self.steps.before("destroy.intent");
         self.started()?.registry.update_branch(&branch)?;
-        *super::lock(&slot.doomed) = slot.take_live();
+        *lock(&slot.doomed) = slot.take_live();
         self.metrics.destroyed();
         self.pool.note_activity();
         self.pool.due.notify_one();
@@ -253,30 +247,31 @@ impl Inner {
         Ok(())
     }
 
-    /// Suspends a branch, unless it does not run any more, or is in use and was to be suspended for being idle.
-    /// `notice` says why; it is shown with the branch until that runs again. Returns whether this call suspended it.
+    /// Suspends a branch, unless it does not run any more, or is in use and was to be suspended for
+    /// being idle. `notice` says why; it is shown with the branch until that runs again. Returns
+    /// whether this call suspended it.
     pub(crate) async fn suspend_due(
         self: &Arc<Self>,
         id: BranchId,
-        why: Why,
+        why: SuspendReason,
         notice: String,
     ) -> Result<bool, BranchesError> {
         self.steps.before("suspend.turn");
         // Before the slot: while it is held, clients of the branch wait.
         let _turn = match why {
-            Why::Idle => Some(self.suspensions.acquire().await),
-            Why::NoRoom | Why::TenantDisk => None,
+            SuspendReason::Idle => Some(self.suspensions.acquire().await),
+            SuspendReason::NoRoom | SuspendReason::TenantDisk => None,
         };
         let slot = self.slot(id);
         let held = slot.lock.lock().await;
-        let used = why == Why::Idle && slot.sessions.load(Ordering::Acquire) > 0;
+        let used = why == SuspendReason::Idle && slot.sessions.load(Ordering::Acquire) > 0;
         let found = self.started()?.registry.branch(id);
         let Some(mut branch) = found.filter(|branch| branch.state == BranchState::Running && !used)
         else {
             return Ok(false);
         };
         tracing::info!(branch = %branch.name, ?why, "suspending");
-        branch.waits_for_room = why == Why::TenantDisk;
+        branch.waits_for_room = why == SuspendReason::TenantDisk;
         branch.notice = Some(notice);
         self.put_down(branch, &held).await.map(|_| true)
     }
@@ -295,7 +290,7 @@ impl Inner {
                     Ok(()) => faults.recover(&subject, "files of a destroyed branch are deleted"),
                     Err(_) if self.stopping.load(Ordering::Acquire) => {}
                     Err(error) => {
-                        let message = "the files of a destroyed branch were not deleted yet";
+                        let message = "cannot delete the files of a destroyed branch yet; retrying";
                         faults.fail(&subject, &error, message);
                     }
                 }
@@ -309,7 +304,7 @@ impl Inner {
         let _held = slot.lock.lock().await;
         if self.started()?.registry.branch(branch.id).is_none() {
             // Another task has deleted it meanwhile.
-            super::lock(&self.slots).remove(&branch.id);
+            lock(&self.slots).remove(&branch.id);
             return Ok(());
         }
         let mut watch = Stopwatch::start();
@@ -327,8 +322,8 @@ impl Inner {
         watch.phase("row");
         self.metrics.deleted(&watch);
         self.steps.before("purge.done");
-        super::lock(&self.slots).remove(&branch.id);
-        super::lock(&self.verifiers).remove(&branch.id);
+        lock(&self.slots).remove(&branch.id);
+        lock(&self.verifiers).remove(&branch.id);
         Ok(())
     }
 
@@ -351,7 +346,11 @@ impl Inner {
     }
 
     /// Stops a running branch cleanly, onto the disk; the caller holds the slot.
-    async fn put_down(&self, mut branch: Branch, _: &Held<'_>) -> Result<Branch, BranchesError> {
+    async fn put_down(
+        &self,
+        mut branch: Branch,
+        _: &SlotGuard<'_>,
+    ) -> Result<Branch, BranchesError> {
         self.steps.before("suspend.stop");
         self.stop_postmaster(branch.id, StopMode::Fast).await?;
         self.flush_volume().await?;
@@ -409,7 +408,7 @@ impl Inner {
         if was_stopped {
             slot.forget_notice();
         }
-        *super::lock(&slot.idle_since) = Some(self.now());
+        *lock(&slot.idle_since) = Some(self.now());
         Ok(branch)
     }
 }

@@ -6,34 +6,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::Limit;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::sync::lock;
 
 use egret_postgres::PostgresError;
 
-use super::{Branches, Inner, Stopwatch, lock};
 use crate::core::request;
+use crate::engine::{Branches, Inner};
 use crate::error::{BranchesError, io};
 use crate::model::{
-    Branch, BranchId, BranchState, From, NewBranch, Receipt, RolePassword, Template, TemplateId,
-    TemplateState,
+    Branch, BranchId, BranchSource, BranchState, NewBranch, Receipt, RolePassword, Template,
+    TemplateId, TemplateState,
 };
+use crate::stopwatch::Stopwatch;
 use crate::store::prepare;
 use crate::store::source::blocking;
 
-/// What became of a request for a branch.
+/// Outcome of a create request.
 #[derive(Clone, Debug)]
-pub enum Created {
-    /// It was made.
+pub enum CreateOutcome {
+    /// A branch that this request created.
     New(Branch),
-    /// It existed, asked for in the same way.
+    /// A branch of that name that an equal request had created before.
     Existing(Branch),
 }
 
-impl Created {
+impl CreateOutcome {
     /// The branch, new or not.
     pub fn into_branch(self) -> Branch {
         match self {
-            Created::New(branch) | Created::Existing(branch) => branch,
+            CreateOutcome::New(branch) | CreateOutcome::Existing(branch) => branch,
         }
     }
 }
@@ -44,9 +46,9 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError`]; a failed creation leaves a tombstone that is cleaned up behind.
-    pub async fn create(&self, request: NewBranch) -> Result<Created, BranchesError> {
+    pub async fn create(&self, request: NewBranch) -> Result<CreateOutcome, BranchesError> {
         if let Some(branch) = self.inner.create_at_once(&request)? {
-            return Ok(Created::New(branch));
+            return Ok(CreateOutcome::New(branch));
         }
         // A caller that goes away must not leave the work half done.
         let inner = self.inner.clone();
@@ -92,10 +94,10 @@ impl Inner {
         Ok(Limit::new("branches.tenant_branches_max", most).check(counts.of_tenant as u64 + 1)?)
     }
 
-    async fn create(self: &Arc<Self>, asked: NewBranch) -> Result<Created, BranchesError> {
+    async fn create(self: &Arc<Self>, asked: NewBranch) -> Result<CreateOutcome, BranchesError> {
         let mut watch = Stopwatch::start();
         if let Some(existing) = self.existing(&asked).await? {
-            return Ok(Created::Existing(existing));
+            return Ok(CreateOutcome::Existing(existing));
         }
         self.check_superuser(asked.superuser)?;
         let passwords = if asked.role_passwords {
@@ -120,11 +122,11 @@ impl Inner {
         self.steps.before("create.intent");
         if let Err(error) = self.insert_counted(&branch, passwords) {
             lock(&self.slots).remove(&id);
-            // Another request for the name was faster. Who is at work on that branch may wait for the
-            // gate, so it is not held while waiting for them.
+            // Another request created a branch of that name first. A task that holds that branch's
+            // slot may be waiting for the gate: release the gate before waiting for the task.
             drop(gate);
             if let Some(existing) = self.existing(&asked).await? {
-                return Ok(Created::Existing(existing));
+                return Ok(CreateOutcome::Existing(existing));
             }
             return Err(error);
         }
@@ -133,18 +135,18 @@ impl Inner {
         match self.make(branch.clone(), &template, &mut watch).await {
             Ok(branch) => {
                 self.metrics.created(&watch);
-                Ok(Created::New(branch))
+                Ok(CreateOutcome::New(branch))
             }
             Err(error) => {
                 self.metrics.failed();
                 self.discard(branch.id);
-                Err(blame(error, &asked))
+                Err(attribute_start_failure(error, &asked))
             }
         }
     }
 
-    /// Records a branch that is about to be made, unless there are as many as there may be. Requests at the same time
-    /// would each find the place that there is for one.
+    /// Records a branch that is about to be made, unless there are as many as there may be.
+    /// Requests at the same time would each find the place that there is for one.
     fn insert_counted(
         &self,
         branch: &Branch,
@@ -161,8 +163,8 @@ impl Inner {
         Ok(registry.insert_branch_with(branch, passwords)?)
     }
 
-    /// Records that a branch of the pool is handed out, unless there are as many as there may be. Returns whether its name
-    /// was free.
+    /// Records that a branch of the pool is handed out, unless there are as many as there may be.
+    /// Returns whether its name was free.
     pub(super) fn lease_counted(&self, branch: &Branch) -> Result<bool, BranchesError> {
         let registry = &self.started()?.registry;
         let _turn = lock(&self.intents);
@@ -273,7 +275,7 @@ impl Inner {
         let cloned = blocking(move || volume.clone_tree(&from, &to).map_err(io("clone", &from)));
         match cloned.await {
             Err(error) if error.is_disk_full() => Err(BranchesError::VolumeFull {
-                free: Size(self.mounted().space()?.free).rounded_down(),
+                free: ByteSize(self.mounted().space()?.free).rounded_down(),
                 needed: self.config.free_min,
             }),
             cloned => cloned,
@@ -299,14 +301,15 @@ impl Inner {
         }
         Err(BranchesError::Isolation {
             reason: format!(
-                "a superuser of a branch needs Linux 6.12 with Landlock, or an Egret that is root; this machine offers: {}",
+                "a superuser in a branch needs Linux 6.12 with Landlock, or Egret running as \
+                 root; this machine offers: {}",
                 isolation.describe()
             ),
         })
     }
 
     /// Turns a branch into a tombstone; the worker does the rest.
-    pub(crate) fn bury(&self, mut branch: Branch) -> Result<(), BranchesError> {
+    pub(crate) fn mark_deleted(&self, mut branch: Branch) -> Result<(), BranchesError> {
         branch.state = BranchState::Destroying;
         branch.postmaster = None;
         self.started()?.registry.update_branch(&branch)?;
@@ -316,20 +319,20 @@ impl Inner {
 
     /// Refuses when the volume has too little room for anything new.
     pub(crate) fn check_room(&self) -> Result<(), BranchesError> {
-        self.check_free(Size(self.mounted().space()?.free))
+        self.check_free(ByteSize(self.mounted().space()?.free))
     }
 
     /// Free room of the volume a moment ago: a lease takes none, and asking takes its time.
-    fn free_lately(&self) -> Result<Size, BranchesError> {
+    fn free_lately(&self) -> Result<ByteSize, BranchesError> {
         if let Some(free) = self.pool.free() {
             return Ok(free);
         }
         let free = self.mounted().space()?.free;
         self.pool.note_free(free);
-        Ok(Size(free))
+        Ok(ByteSize(free))
     }
 
-    fn check_free(&self, free: Size) -> Result<(), BranchesError> {
+    fn check_free(&self, free: ByteSize) -> Result<(), BranchesError> {
         if free < self.config.free_min {
             return Err(BranchesError::VolumeFull {
                 free: free.rounded_down(),
@@ -366,8 +369,8 @@ impl Inner {
         Ok(found.is_some_and(|found| found.state == TemplateState::Ready))
     }
 
-    /// The template that a request names, with the bytes that a copy takes. Where Egret chose it and it is
-    /// removed meanwhile, another one is chosen, once.
+    /// The template that a request names, with the bytes that a copy takes. Where Egret chose it
+    /// and it is removed meanwhile, another one is chosen, once.
     async fn template_with_room(
         self: &Arc<Self>,
         asked: &NewBranch,
@@ -375,7 +378,10 @@ impl Inner {
         let template = self.template_for(asked).await?;
         match self.check_room_for_template(template.id).await {
             Err(BranchesError::TemplateNotFound { .. })
-                if matches!(asked.from, From::Head | From::NewestTemplate) =>
+                if matches!(
+                    asked.from,
+                    BranchSource::Head | BranchSource::NewestTemplate
+                ) =>
             {
                 let template = self.template_for(asked).await?;
                 let copied = self.check_room_for_template(template.id).await?;
@@ -388,7 +394,7 @@ impl Inner {
     /// The template that a request names, built now where it has to be.
     async fn template_for(self: &Arc<Self>, asked: &NewBranch) -> Result<Template, BranchesError> {
         match &asked.from {
-            From::NewestTemplate => match self.newest_template()? {
+            BranchSource::NewestTemplate => match self.newest_template()? {
                 Some(template) => Ok(Template::clone(&template)),
                 None => {
                     // Of several first requests one builds and the others use what it built.
@@ -399,12 +405,12 @@ impl Inner {
                     }
                 }
             },
-            From::Head => {
+            BranchSource::Head => {
                 let build = self.begin_head_build().await;
                 self.build_from_head(&build, Some(&asked.tenant)).await
             }
-            From::Template(id) => self.template(*id, &asked.tenant),
-            From::Branch(name) => {
+            BranchSource::Template(id) => self.template(*id, &asked.tenant),
+            BranchSource::Branch(name) => {
                 let parent = self.find(&asked.tenant, name)?;
                 self.build_from_branch(&parent).await
             }
@@ -412,8 +418,9 @@ impl Inner {
     }
 }
 
-/// A server that does not start with settings of the user's is refused for them, in its own words.
-fn blame(error: BranchesError, asked: &NewBranch) -> BranchesError {
+/// Turns the failed start of a branch with settings of its user into a refusal of these settings,
+/// with the server's message.
+fn attribute_start_failure(error: BranchesError, asked: &NewBranch) -> BranchesError {
     match error {
         BranchesError::Postgres(PostgresError::StartFailed { log, .. })
             if !asked.settings.is_empty() =>
@@ -421,7 +428,10 @@ fn blame(error: BranchesError, asked: &NewBranch) -> BranchesError {
             let (_, said) = log.split_once("FATAL:").unwrap_or(("", &log));
             BranchesError::Invalid {
                 what: "settings",
-                reason: format!("PostgreSQL does not start with them: {}", said.trim()),
+                reason: format!(
+                    "PostgreSQL does not start with these settings: {}",
+                    said.trim()
+                ),
             }
         }
         other => other,

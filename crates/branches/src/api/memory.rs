@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use egret_base::condition;
 use egret_postgres::postmaster::Postmaster;
 
-use super::{Inner, Slot};
+use crate::engine::{BranchSlot, Inner};
 use crate::error::BranchesError;
 use crate::model::{BranchId, BranchState};
 
@@ -37,7 +37,7 @@ impl Inner {
 }
 
 /// Notes kills of one branch since the last look.
-pub(super) fn note_kills_of(id: BranchId, slot: &Slot, postmaster: &Postmaster) {
+pub(super) fn note_kills_of(id: BranchId, slot: &BranchSlot, postmaster: &Postmaster) {
     let kills = postmaster.memory_kills();
     let before = slot.memory_kills.swap(kills, Ordering::AcqRel);
     if kills <= before {
@@ -47,7 +47,7 @@ pub(super) fn note_kills_of(id: BranchId, slot: &Slot, postmaster: &Postmaster) 
         "out of memory: the kernel killed {} of its processes (branches.memory_max, branches.total_memory_max, or the machine's memory)",
         kills - before
     );
-    let message = "a branch lost processes: memory was at its limit";
+    let message = "the kernel killed processes of a branch: out of memory";
     condition::occur(
         "branches_out_of_memory",
         &format!("branch {id}"),

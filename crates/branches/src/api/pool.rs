@@ -1,63 +1,25 @@
 //! The pool: leasing a branch that was made beforehand, and making new ones behind.
-//!
-//! Entries live in memory; the registry only knows that a row is `pooled`, which is enough to clean
-//! up after a crash. Whoever takes an entry out of the map owns its branch from then on.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use egret_base::Limit;
-use egret_base::settings::Size;
+use egret_base::sync::lock;
 use serde::Serialize;
-use tokio::sync::{Notify, watch};
 
-use super::rehearsal::Rehearsal;
-use super::resident::Profile;
-use super::{Branches, Inner, Stopwatch, lock};
-use crate::core::pool::{Demand, Entry, Stage, target};
+use crate::core::pool::{Stage, target};
+use crate::engine::{Branches, Inner};
 use crate::error::BranchesError;
 use crate::model::{
-    Branch, BranchId, BranchState, From, NewBranch, Preset, Receipt, Template, TemplateId,
+    Branch, BranchId, BranchSource, BranchState, NewBranch, Preset, Receipt, Template,
 };
+use crate::stopwatch::Stopwatch;
 use crate::store::volume::Driver;
 
-/// How often whoever waits for a pool looks whether there is room for it.
+/// How often a caller that waits for a pool checks the free room of the volume.
 const FREE_LOOKED_AT: Duration = Duration::from_secs(1);
-
-/// How long the volume's free room is taken to be what it was.
-const FREE_KNOWN_FOR: Duration = Duration::from_millis(20);
-
-/// The pool's place in the engine.
-#[derive(Default)]
-pub(crate) struct Pool {
-    pub(super) entries: Mutex<HashMap<BranchId, Entry>>,
-    demand: Mutex<Demand>,
-    /// Sizes that a user chose; they stay over a restart.
-    chosen: Mutex<BTreeMap<Preset, u32>>,
-    /// What the next client of the proxy is likely to ask for.
-    pub(crate) profile: Mutex<Profile>,
-    /// The database that users of a template's branches work in, where there is one.
-    pub(super) databases: Mutex<HashMap<TemplateId, Option<String>>>,
-    /// What sessions of the newest template's branches rehearse, by database.
-    pub(crate) rehearsals: Mutex<Vec<Rehearsal>>,
-    active_at: Mutex<Option<Instant>>,
-    /// Free bytes of the volume and when somebody looked.
-    free: Mutex<Option<(u64, Instant)>>,
-    /// Whether the registry may hold commits that are not flushed.
-    pub(super) unflushed: AtomicBool,
-    /// Branches whose manifests are to be written: of those leased they say still that they are in the pool.
-    pub(super) unwritten: Mutex<Vec<BranchId>>,
-    /// Branches that were never handed out and are to be thrown away, which failed and is tried again.
-    pub(super) stranded: Mutex<Vec<BranchId>>,
-    /// Somebody has asked for something since the last refill failed: it is not waited any longer.
-    pub(super) impatient: AtomicBool,
-    /// Something may have to be done.
-    pub(crate) due: Notify,
-    /// Sent whenever entries have changed.
-    changed: watch::Sender<()>,
-}
 
 /// A pool as it is shown.
 #[derive(Clone, Debug, Serialize)]
@@ -70,89 +32,14 @@ pub struct PoolStatus {
     pub chosen: bool,
     /// Branches that can be leased now.
     pub hot: usize,
-    /// Branches on their way there.
+    /// Branches that are being made ready.
     pub filling: usize,
     /// The template that they are clones of.
     pub template: Option<String>,
 }
 
-impl Pool {
-    /// Notes that somebody is at work, so that background work waits.
-    pub(crate) fn note_activity(&self) {
-        self.unflushed.store(true, Ordering::Release);
-        *lock(&self.active_at) = Some(Instant::now());
-    }
-
-    /// Has the pool filled again, however often that has failed: somebody has changed something.
-    pub(super) fn hurry(&self) {
-        self.impatient.store(true, Ordering::Release);
-        self.due.notify_one();
-    }
-
-    pub(crate) fn note_free(&self, bytes: u64) {
-        *lock(&self.free) = Some((bytes, Instant::now()));
-    }
-
-    /// Free room of the volume, if somebody looked just now.
-    pub(super) fn free(&self) -> Option<Size> {
-        let (bytes, at) = (*lock(&self.free))?;
-        (at.elapsed() < FREE_KNOWN_FOR).then_some(Size(bytes))
-    }
-
-    /// How long nobody has been at work.
-    pub(super) fn quiet_for(&self) -> Duration {
-        lock(&self.active_at).map_or(Duration::MAX, |at| at.elapsed())
-    }
-
-    /// Takes a hot entry out, whose branch is the caller's from then on.
-    fn take(&self, preset: Preset, template: TemplateId) -> Option<Entry> {
-        let mut entries = lock(&self.entries);
-        let fits = |entry: &&Entry| {
-            entry.stage == Stage::Hot && entry.preset == preset && entry.template == template
-        };
-        let id = entries.values().find(fits)?.id;
-        entries.remove(&id)
-    }
-
-    /// Puts an entry back that was taken out; a lease gets it when it is hot.
-    fn put_back(&self, mut entry: Entry, stage: Stage) {
-        entry.stage = stage;
-        lock(&self.entries).insert(entry.id, entry);
-        self.due.notify_one();
-    }
-
-    /// Takes an entry out, unless somebody else has.
-    pub(super) fn remove(&self, id: BranchId) -> Option<Entry> {
-        let removed = lock(&self.entries).remove(&id);
-        self.changed.send_replace(());
-        removed
-    }
-
-    /// Forgets every entry; their rows tell the next start what to clean up.
-    pub(crate) fn forget(&self) {
-        lock(&self.entries).clear();
-        self.changed.send_replace(());
-    }
-
-    pub(super) fn advance(&self, id: BranchId, stage: Stage) {
-        if let Some(entry) = lock(&self.entries).get_mut(&id) {
-            entry.stage = stage;
-        }
-        self.changed.send_replace(());
-    }
-
-    pub(super) fn snapshot(&self) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = lock(&self.entries).values().copied().collect();
-        entries.sort_by_key(|entry| entry.id);
-        entries
-    }
-}
-
 impl Branches {
     /// The pools, by preset: those that have branches or should have.
-    ///
-    /// # Errors
-    /// [`BranchesError`].
     pub fn pools(&self) -> Result<Vec<PoolStatus>, BranchesError> {
         let inner = &self.inner;
         let template = inner.newest_template()?.map(|template| template.id);
@@ -228,7 +115,7 @@ impl Branches {
     }
 }
 
-/// Whether branches of a preset are the same for everybody who asks for them.
+/// Whether all branches of a preset are alike, so that a pool can hold them.
 fn poolable(preset: Preset) -> bool {
     preset != Preset::Twin
 }
@@ -262,7 +149,7 @@ impl Inner {
         Ok(chosen)
     }
 
-    /// Notes what a user chose.
+    /// Stores a size that a user chose.
     fn choose_pool_size(&self, preset: Preset, size: Option<u32>) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
         let mut known = lock(&self.pool.chosen);
@@ -290,9 +177,10 @@ impl Inner {
             } else {
                 0
             };
-            let (floor, ceiling) = match shares && config.pool_min > 0 {
-                true => (floor, config.pool_demand_max),
-                false => (0, 0),
+            let (floor, ceiling) = if shares && config.pool_min > 0 {
+                (floor, config.pool_demand_max)
+            } else {
+                (0, 0)
             };
             let peak = demand.peak(*preset, now);
             target(chosen.get(preset).copied(), peak, floor, ceiling)
@@ -310,13 +198,14 @@ impl Inner {
         presets.into_iter().map(within).collect()
     }
 
-    /// Gives a hot branch to whoever asks for one that the pool has; `None` when it has none.
+    /// Leases a hot branch to the caller if the pool has one that fits the request; `None`
+    /// otherwise.
     pub(super) fn lease(
         self: &Arc<Self>,
         asked: &NewBranch,
         watch: &mut Stopwatch,
     ) -> Result<Option<Branch>, BranchesError> {
-        let alike = asked.from == From::NewestTemplate
+        let alike = asked.from == BranchSource::NewestTemplate
             && asked.settings.is_empty()
             && !asked.durable
             && !asked.superuser
@@ -334,7 +223,7 @@ impl Inner {
         while let Some(entry) = self.pool.take(asked.preset, template.id) {
             let slot = self.slot(entry.id);
             let Some(postmaster) = slot.running() else {
-                // It has just ended; whoever watches finds the entry gone.
+                // It has just ended; the task that watches it finds the entry gone.
                 self.discard(entry.id);
                 continue;
             };
@@ -378,18 +267,15 @@ impl Inner {
         Ok(None)
     }
 
-    /// Turns a branch that was never handed out into a tombstone, later if not now: an entry taken out of the pool,
-    /// or one whose creation failed.
+    /// Turns a branch that was never handed out into a tombstone, later if not now: an entry taken
+    /// out of the pool, or one whose creation failed.
     pub(crate) fn discard(&self, id: BranchId) {
         let (subject, faults) = (id.to_string(), &self.faults.discards);
         match self.try_to_discard(id) {
-            Ok(()) => faults.recover(
-                &subject,
-                "a branch that was never handed out is thrown away",
-            ),
+            Ok(()) => faults.recover(&subject, "an unused branch of the pool is discarded"),
             Err(_) if self.stopping.load(Ordering::Acquire) => {}
             Err(error) => {
-                let message = "a branch that was never handed out was not thrown away yet";
+                let message = "cannot discard an unused branch of the pool yet; retrying";
                 faults.fail(&subject, &error, message);
                 lock(&self.pool.stranded).push(id);
             }
@@ -405,7 +291,7 @@ impl Inner {
             if let Some(postmaster) = slot.take_live() {
                 *lock(&slot.doomed) = Some(postmaster);
             }
-            self.bury(branch)?;
+            self.mark_deleted(branch)?;
         }
         Ok(())
     }

@@ -4,22 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use egret_base::{Coded, Condition};
+use egret_base::sync::lock;
+use egret_base::{CodedError, Condition};
 use egret_postgres::cluster::private_directory;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use egret_postgres::supervise::Decision;
 
 use super::memory::note_kills_of;
-use super::{Inner, Slot, lock};
 use crate::core::preset;
+use crate::engine::{BranchSlot, Inner};
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, Preset, Template};
+use crate::store::files::SOCKET_PORT;
 use crate::store::files::{
     manifest_of, remove_file, restore_former_manifest, write_double_manifest, write_manifest,
 };
-
-/// The number in the socket's name of every branch; its directory is private.
-pub(crate) const SOCKET_PORT: u16 = 5432;
 
 impl Inner {
     /// Starts a branch's postmaster, waits until it accepts connections and notes it in the row,
@@ -100,15 +99,15 @@ impl Inner {
     }
 
     /// Starts a branch whose postmaster ended although nothing had stopped it.
-    async fn revive_ended(self: &Arc<Self>, id: BranchId, slot: &Slot) {
-        tracing::warn!(branch = %id, "the postmaster of a branch ended by itself");
+    async fn revive_ended(self: &Arc<Self>, id: BranchId, slot: &BranchSlot) {
+        tracing::warn!(branch = %id, "the postmaster of a branch exited unexpectedly");
         self.metrics.postmaster_ended();
         let decision = lock(&slot.restarts).ended(self.now());
         self.revive(id, slot, decision).await;
     }
 
     /// Starts a branch that is to run and does not, less and less eagerly.
-    async fn revive(self: &Arc<Self>, id: BranchId, slot: &Slot, mut decision: Decision) {
+    async fn revive(self: &Arc<Self>, id: BranchId, slot: &BranchSlot, mut decision: Decision) {
         let down = Condition::new("branches_not_starting", format!("branch {id}"));
         loop {
             tokio::time::sleep(decision.wait).await;
@@ -125,31 +124,32 @@ impl Inner {
                 return;
             }
             let Err(error) = self.start_again(&mut branch).await else {
-                return down.recover("a branch has started again");
+                return down.recover("a branch has restarted");
             };
             if error.is_external() {
                 // It has not failed: that is no step towards a crash loop.
                 decision = decision.later();
             } else if decision.crash_loop {
-                tracing::error!(branch = %branch.name, %error, "a branch does not start any more");
+                tracing::error!(branch = %branch.name, %error, "giving up on a branch: its server keeps failing to start");
                 self.give_up(branch, &error);
                 return;
             } else {
                 decision = lock(&slot.restarts).ended(self.now());
             }
-            down.fail(&error, "a branch did not start again");
+            down.fail(&error, "cannot restart a branch; retrying");
         }
     }
 
-    /// Starts a branch whose postmaster ended when nobody could notice.
+    /// Starts a branch whose postmaster ended while no Egret watched it.
     pub(super) fn revive_later(self: &Arc<Self>, id: BranchId) {
         let (inner, slot) = (self.clone(), self.slot(id));
         slot.forget_residents();
         tokio::spawn(async move { inner.revive_ended(id, &slot).await });
     }
 
-    /// Starts a branch later that is to run and whose start has failed. Its postmaster has not ended by itself: only a
-    /// start that fails by the branch's own fault is a step towards a crash loop.
+    /// Starts a branch later that is to run and whose start has failed. Its postmaster has not
+    /// ended by itself: only a start that fails by the branch's own fault is a step towards a crash
+    /// loop.
     pub(super) fn start_later(self: &Arc<Self>, id: BranchId, error: &BranchesError) {
         let (inner, slot) = (self.clone(), self.slot(id));
         let decision = {
@@ -175,8 +175,8 @@ impl Inner {
         let before = branch.boot_id.clone();
         let is_first = !branch.durable && before.as_ref() != Some(boot_id);
         if is_first {
-            // Before the server writes: a crash of the machine may tear what it has written, also where it never gets
-            // ready.
+            // Before the server writes: a crash of the machine may tear what it has written, also
+            // where it never gets ready.
             self.steps.before("start.intent");
             self.record_boot(branch.id, Some(boot_id.clone()))?;
             branch.boot_id = Some(boot_id.clone());
@@ -215,7 +215,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Records in which boot of the machine the files of a branch may hold writes that are not on the disk.
+    /// Records in which boot of the machine the files of a branch may hold writes that are not on
+    /// the disk.
     fn record_boot(&self, id: BranchId, boot_id: Option<String>) -> Result<(), BranchesError> {
         // Also while Egret stops: what a start has done is undone.
         let started = self.started.get().ok_or(BranchesError::Stopping)?;
@@ -227,8 +228,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives a branch whose start has failed the boot that it had before, once what its server may have written is on
-    /// the disk. Where that fails it is not trusted after a crash of the machine.
+    /// Gives a branch whose start has failed the boot that it had before, once what its server may
+    /// have written is on the disk. Where that fails it is not trusted after a crash of the
+    /// machine.
     async fn forget_boot(&self, branch: &mut Branch, before: Option<String>, has_run: bool) {
         let flushed = if has_run {
             self.flush_volume().await
@@ -238,16 +240,16 @@ impl Inner {
         match flushed.and_then(|()| self.record_boot(branch.id, before.clone())) {
             Ok(()) => branch.boot_id = before,
             Err(error) => {
-                tracing::debug!(branch = %branch.name, %error, "files of a failed start may not be on the disk");
+                tracing::debug!(branch = %branch.name, %error, "cannot flush the files of a branch after a failed start");
             }
         }
     }
 
-    /// Writes the manifest of a branch whose row has changed. It is read only where the registry is lost: a failure is
-    /// logged and stops nothing, and the manifest is written later.
+    /// Writes the manifest of a branch whose row has changed. It is read only where the registry is
+    /// lost: a failure is logged and stops nothing, and the manifest is written later.
     pub(crate) fn refresh_manifest(&self, branch: &Branch) {
         if let Err(error) = self.write_branch_manifest(branch.id) {
-            tracing::warn!(branch = %branch.name, %error, "the manifest of a branch was not written");
+            tracing::warn!(branch = %branch.name, %error, "cannot write the manifest of a branch");
             let mut unwritten = lock(&self.pool.unwritten);
             if !unwritten.contains(&branch.id) {
                 unwritten.push(branch.id);
@@ -255,13 +257,14 @@ impl Inner {
         }
     }
 
-    /// Writes the manifest of a branch as its row is now. One is written at a time, so that the last one says what the
-    /// row said last.
+    /// Writes the manifest of a branch as its row is now. One is written at a time, so that the
+    /// last one says what the row said last.
     pub(super) fn write_branch_manifest(&self, id: BranchId) -> Result<(), BranchesError> {
         let _order = lock(&self.manifests);
         let registry = self.started.get().map(|started| &started.registry);
         let found = registry.and_then(|registry| registry.branch(id));
-        // During a reset the manifest describes the former files, and that of a destroyed branch is deleted.
+        // During a reset the manifest describes the former files, and that of a destroyed branch is
+        // deleted.
         let is_written =
             |state: BranchState| !matches!(state, BranchState::Resetting | BranchState::Destroying);
         let data = self.paths.branch(id);
@@ -297,7 +300,7 @@ impl Inner {
             .started()
             .and_then(|started| Ok(started.registry.update_branch(&branch)?));
         if let Err(error) = stored {
-            tracing::error!(branch = %branch.name, %error, "the failure of a branch was not recorded");
+            tracing::error!(branch = %branch.name, %error, "cannot record the failure of a branch");
         }
     }
 
@@ -335,7 +338,7 @@ impl Inner {
             postmaster
                 .stop(mode, self.config.stop_timeout.duration())
                 .await;
-            if postmaster.left_nobody() {
+            if postmaster.all_processes_exited() {
                 return Ok(());
             }
         }

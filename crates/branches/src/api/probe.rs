@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use egret_postgres::wire::{Session, Startup};
 
-use super::postmaster::SOCKET_PORT;
-use super::{Inner, Slot};
+use crate::engine::{BranchSlot, Inner};
 use crate::model::BranchId;
+use crate::store::files::SOCKET_PORT;
 use crate::store::prepare::ROLE;
 
 /// How often a server that has lost a session is asked whether it answers.
@@ -19,9 +19,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBE_WAIT: Duration = Duration::from_millis(20);
 
 impl Inner {
-    /// Whether a branch's server answers, be it by a refusal. Of one that is killed, the sessions end before
-    /// its own end can be seen.
-    pub(super) async fn answers(&self, id: BranchId, slot: &Slot) -> bool {
+    /// Whether a branch's server answers, be it by a refusal. Of one that is killed, the sessions
+    /// end before its own end can be seen.
+    pub(super) async fn answers(&self, id: BranchId, slot: &BranchSlot) -> bool {
         let startup = Startup {
             user: ROLE.to_owned(),
             database: "postgres".to_owned(),
@@ -36,7 +36,8 @@ impl Inner {
             match tokio::time::timeout(PROBE_TIMEOUT, opening).await {
                 Ok(Ok(_)) => return true,
                 Ok(Err(error)) if error.server().is_some() => return true,
-                // A trigger of its user may hold a session up; a server that has ended refuses at once.
+                // A trigger of its user may hold a session up; a server that has ended refuses at
+                // once.
                 Err(_) => return slot.running().is_some(),
                 // One that is opened while the server ends all of its sessions is ended too.
                 Ok(Err(_)) => tokio::time::sleep(PROBE_WAIT).await,

@@ -1,13 +1,15 @@
-//! Room on the volume for copies of every byte, which take as much as there is to copy: what is promised to those that
-//! are under way is not free for others, or copies made at the same time would each find the room that there is for one.
+//! Room on the volume for copies of every byte, which take as much as there is to copy: what is
+//! promised to those that are under way is not free for others, or copies made at the same time
+//! would each find the room that there is for one.
 
 use std::path::Path;
 use std::sync::Mutex;
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::sync::lock;
 use egret_base::{Timestamp, count_left};
 
-use super::{Inner, lock};
+use crate::engine::Inner;
 use crate::error::{BranchesError, io};
 use crate::store::source::blocking;
 use crate::store::volume::Driver;
@@ -28,15 +30,15 @@ impl Drop for PromisedRoom<'_> {
 }
 
 impl Inner {
-    /// Refuses when a copy of `data` does not fit: one that shares blocks takes next to nothing, one
-    /// that copies every byte takes as much as there is. Returns the bytes that it takes.
+    /// Refuses when a copy of `data` does not fit: one that shares blocks takes next to nothing,
+    /// one that copies every byte takes as much as there is. Returns the bytes that it takes.
     pub(crate) async fn check_room_for(&self, data: &Path) -> Result<u64, BranchesError> {
         self.check_room()?;
         Ok(self.promise_room(data).await?.bytes)
     }
 
-    /// Keeps the room that a copy of `data` takes while it is made, or refuses it where there is none; one that shares
-    /// blocks takes next to nothing.
+    /// Keeps the room that a copy of `data` takes while it is made, or refuses it where there is
+    /// none; one that shares blocks takes next to nothing.
     pub(super) async fn promise_room(
         &self,
         data: &Path,
@@ -46,10 +48,10 @@ impl Inner {
         if bytes > 0 {
             let free = self.mounted().space()?.free;
             let taken = promised.saturating_add(bytes);
-            let needed = Size(self.config.free_min.bytes().saturating_add(taken));
+            let needed = ByteSize(self.config.free_min.bytes().saturating_add(taken));
             if free < needed.bytes() {
                 return Err(BranchesError::VolumeFull {
-                    free: Size(free).rounded_down(),
+                    free: ByteSize(free).rounded_down(),
                     needed: needed.rounded_up(),
                 });
             }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use egret_postgres::postmaster::StopMode;
 
-use super::Inner;
-use super::postmaster::SOCKET_PORT;
-use crate::core::reconcile::{Disk, Repair, of_branch, reconcile};
+use crate::core::reconcile::{DiskSurvey, Repair, of_branch, reconcile};
+use crate::engine::Inner;
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId};
+use crate::store::files::SOCKET_PORT;
 use crate::store::files::{self, read_former_manifest, read_manifest, remove_directory};
 use crate::store::source::blocking;
 
@@ -30,7 +30,8 @@ impl Inner {
             self.steps.before("recover.repair");
             match self.repair(repair.clone(), &disk).await {
                 Ok(starting) => to_start.extend(starting),
-                // One branch that cannot be helped is no reason to keep the others and the source down.
+                // One branch that cannot be helped is no reason to keep the others and the source
+                // down.
                 Err(error) => tracing::error!(?repair, %error, "a repair failed"),
             }
         }
@@ -40,7 +41,7 @@ impl Inner {
     async fn repair(
         self: &Arc<Self>,
         repair: Repair,
-        disk: &Disk,
+        disk: &DiskSurvey,
     ) -> Result<Option<BranchId>, BranchesError> {
         match repair {
             Repair::Adopt(id) => {
@@ -52,7 +53,7 @@ impl Inner {
             Repair::StopStray(id) => self.stop_stray(id).await?,
             Repair::Discard(id) => {
                 if let Some(branch) = self.started()?.registry.branch(id) {
-                    self.bury(branch)?;
+                    self.mark_deleted(branch)?;
                 }
             }
             Repair::Fail(id, reason) => self.mark_failed(id, reason)?,
@@ -70,10 +71,7 @@ impl Inner {
             Repair::RemoveLeftovers(id) => self.remove_leftovers(id).await?,
             Repair::RemoveSocket(id) => remove_directory(&self.paths.socket(id))?,
             Repair::ReportForeign(name) => {
-                tracing::warn!(
-                    name,
-                    "something on the volume is not Egret's; it is left alone"
-                );
+                tracing::warn!(name, "ignoring an unexpected file on the volume");
             }
         }
         Ok(None)
@@ -96,7 +94,7 @@ impl Inner {
             postmaster.ready(timeout, &log_file).await
         };
         if let Err(error) = taken_over.await {
-            tracing::warn!(branch = %branch.name, %error, "a running branch could not be taken over");
+            tracing::warn!(branch = %branch.name, %error, "cannot take over the running server of a branch");
             return Ok(false);
         }
         branch.state = BranchState::Running;
@@ -122,17 +120,18 @@ impl Inner {
 
     fn restore_template(&self, id: TemplateId) -> Result<(), BranchesError> {
         if let Some(template) = read_manifest::<Template>(&self.paths.template(id)) {
-            tracing::warn!(template = %id, "a template was missing from the registry and is there again");
+            tracing::warn!(template = %id, "a template was missing from the registry; restored it from its manifest");
             self.started()?.registry.put_template(&template)?;
         }
         Ok(())
     }
 
-    /// Makes the row of a branch again; `None` where its name is that of a newer one, so that it had been destroyed.
+    /// Makes the row of a branch again; `None` where its name is that of a newer one, so that it
+    /// had been destroyed.
     async fn restore_branch(
         &self,
         id: BranchId,
-        disk: &Disk,
+        disk: &DiskSurvey,
     ) -> Result<Option<Branch>, BranchesError> {
         let registry = &self.started()?.registry;
         let Some(branch) = read_former_manifest(&self.paths.branch(id)) else {
@@ -153,13 +152,13 @@ impl Inner {
         let Some(branch) = read_manifest::<Branch>(&self.paths.branch(id)) else {
             return Ok(None);
         };
-        tracing::warn!(branch = %branch.name, "a branch was missing from the registry and is there again");
+        tracing::warn!(branch = %branch.name, "a branch was missing from the registry; restored it from its manifest");
         registry.insert_branch(&branch)?;
         Ok(Some(branch))
     }
 
-    /// Stops the server of a branch that is not to run. What it has written is on the disk then, so that the branch can
-    /// be trusted after a crash of the machine.
+    /// Stops the server of a branch that is not to run. What it has written is on the disk then, so
+    /// that the branch can be trusted after a crash of the machine.
     async fn stop_stray(&self, id: BranchId) -> Result<(), BranchesError> {
         self.stop_postmaster(id, StopMode::Fast).await?;
         self.flush_volume().await?;

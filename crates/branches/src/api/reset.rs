@@ -1,53 +1,25 @@
 //! Reset: the files of a branch are replaced by those of a template.
 //!
-//! The copy is *staged* beside the branch's files while its server still runs; the *former* files are kept there until a
-//! server runs on the copy. So a reset that fails, for want of room on the volume or for a server, leaves the branch as
-//! it was. After a crash the row says `resetting`: the former files are put back, and the reset is done again. As long as
-//! there are former files the manifest describes these: they are put back where the registry is lost.
+//! The copy is *staged* beside the branch's files while its server still runs; the *former* files
+//! are kept there until a server runs on the copy. So a reset that fails, for want of room on the
+//! volume or for a server, leaves the branch as it was. After a crash the row says `resetting`: the
+//! former files are put back, and the reset is done again. As long as there are former files the
+//! manifest describes these: they are put back where the registry is lost.
 
 use std::fs;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use egret_base::sync::lock;
 use egret_postgres::postmaster::StopMode;
 
-use super::{Inner, lock};
+use crate::engine::Inner;
+use crate::engine::{HeldTemplate, PendingUndo};
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, TemplateId};
 use crate::store::files::read_former_manifest;
 use crate::store::source::blocking;
 
-pub(super) use unfinished::PendingUndo;
-
 mod unfinished;
-
-/// Keeps a template that no row names: a reset that fails gives it back to its branch.
-struct HeldTemplate {
-    /// A slot of the engine may hold this.
-    inner: Weak<Inner>,
-    id: TemplateId,
-}
-
-impl HeldTemplate {
-    fn new(inner: &Arc<Inner>, id: TemplateId) -> Self {
-        lock(&inner.held_templates).push(id);
-        Self {
-            inner: Arc::downgrade(inner),
-            id,
-        }
-    }
-}
-
-impl Drop for HeldTemplate {
-    fn drop(&mut self) {
-        let Some(inner) = self.inner.upgrade() else {
-            return;
-        };
-        let mut held = lock(&inner.held_templates);
-        if let Some(at) = held.iter().position(|id| *id == self.id) {
-            held.swap_remove(at);
-        }
-    }
-}
 
 impl Inner {
     pub(super) async fn reset(
@@ -58,7 +30,8 @@ impl Inner {
         let started = self.started()?;
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
-        // Before the row is read: it names the template of a reset that failed until that is undone.
+        // Before the row is read: it names the template of a reset that failed until that is
+        // undone.
         self.undo_pending(branch.id, &slot).await?;
         let before = self.find(&branch.tenant, &branch.name)?;
         if before.protected {
@@ -79,7 +52,7 @@ impl Inner {
         let mut branch = before.clone();
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
-        let former_template = HeldTemplate::new(self, before.template);
+        let former_template = HeldTemplate::new(&self.held_templates, before.template);
         // Two resets at a time could each see no cycle and make one together.
         let lineage = lock(&self.lineage);
         if let Some(id) = to {
@@ -108,9 +81,9 @@ impl Inner {
         Ok(branch)
     }
 
-    /// Refuses a reset whose copy has no room on the volume or within the share of the branch's tenant. A copy that shares
-    /// its blocks with the template takes nothing of that share, and the reset gives back what the branch has: that is
-    /// not refused to a tenant without room.
+    /// Refuses a reset whose copy has no room on the volume or within the share of the branch's
+    /// tenant. A copy that shares its blocks with the template takes nothing of that share, and the
+    /// reset gives back what the branch has: that is not refused to a tenant without room.
     async fn check_room_for_reset(
         self: &Arc<Self>,
         tenant: &str,
@@ -141,8 +114,8 @@ impl Inner {
         }))
     }
 
-    /// Does a reset whose intent is recorded. Where that fails, the row says `resetting` still, and [`Inner::put_back`]
-    /// brings the former files back. The caller holds the slot.
+    /// Does a reset whose intent is recorded. Where that fails, the row says `resetting` still, and
+    /// [`Inner::put_back`] brings the former files back. The caller holds the slot.
     async fn replace_and_record(
         self: &Arc<Self>,
         branch: &mut Branch,
@@ -156,7 +129,8 @@ impl Inner {
         let id = branch.id;
         let [data, staged, former] = self.paths.files_of(id);
         self.clone_template(branch.template, staged).await?;
-        // With all that was committed: the files may be put back, and commits do not wait for the disk in most presets.
+        // With all that was committed: the files may be put back, and commits do not wait for the
+        // disk in most presets.
         self.stop_postmaster(id, StopMode::Fast).await?;
         self.steps.before("reset.swap");
         let staged = self.paths.staged(id);
@@ -201,13 +175,14 @@ impl Inner {
         self.steps.before("reset.remove");
         let removed = blocking(move || volume.remove(&staged).map_err(io("remove", &staged))).await;
         if let Err(error) = removed {
-            tracing::warn!(branch = %branch.name, %error, "the files of a branch before its reset stay until the next start");
+            tracing::warn!(branch = %branch.name, %error, "cannot delete the old files of a reset branch; they stay until the next start");
         }
         Ok(())
     }
 
-    /// Removes what an earlier reset of a branch has left: former files are put back only while that reset is not
-    /// recorded. Returns whether the branch has files then. The caller holds the slot.
+    /// Removes what an earlier reset of a branch has left: former files are put back only while
+    /// that reset is not recorded. Returns whether the branch has files then. The caller holds the
+    /// slot.
     async fn tidy_up(&self, branch: &Branch) -> Result<bool, BranchesError> {
         if branch.state == BranchState::Resetting {
             return self.put_back(branch.id).await;
@@ -216,8 +191,8 @@ impl Inner {
         Ok(self.paths.branch(branch.id).exists())
     }
 
-    /// Puts the former files of a branch back, where they are kept, and removes a staged copy. Returns whether the branch
-    /// has files then.
+    /// Puts the former files of a branch back, where they are kept, and removes a staged copy.
+    /// Returns whether the branch has files then.
     pub(super) async fn put_back(&self, id: BranchId) -> Result<bool, BranchesError> {
         let [data, staged, former] = self.paths.files_of(id);
         let is_replaced = former.exists();
@@ -249,8 +224,8 @@ impl Inner {
         .await
     }
 
-    /// Gives the former files of a branch a name under which they are not put back. Until then, and from then on, the
-    /// manifest says what belongs to the branch.
+    /// Gives the former files of a branch a name under which they are not put back. Until then, and
+    /// from then on, the manifest says what belongs to the branch.
     async fn put_former_aside(&self, id: BranchId) -> Result<(), BranchesError> {
         self.write_branch_manifest(id)?;
         let (staged, former) = (self.paths.staged(id), self.paths.former(id));
@@ -265,7 +240,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes what a crash has left of a reset that is recorded; former files are put back where there are no others.
+    /// Removes what a crash has left of a reset that is recorded; former files are put back where
+    /// there are no others.
     pub(super) async fn remove_leftovers(&self, id: BranchId) -> Result<(), BranchesError> {
         let volume = self.mounted().volume;
         let [data, staged, former] = self.paths.files_of(id);

@@ -1,13 +1,13 @@
 //! Passwords of the application's roles, for branches that were asked for with them.
 //!
-//! Verifiers are read from the source when the branch is made, and kept in the registry: the files of a branch hold
-//! none, so that its user cannot read them, superuser or not.
+//! Verifiers are read from the source when the branch is made, and kept in the registry: the files
+//! of a branch hold none, so that its user cannot read them, superuser or not.
 
 use std::sync::Arc;
 
 use egret_postgres::wire::scram::Verifier;
 
-use super::{Branches, Inner};
+use crate::engine::{Branches, Inner};
 use crate::error::BranchesError;
 use crate::model::{BranchId, BranchName, RolePassword};
 use crate::store::prepare::ROLE;
@@ -20,8 +20,8 @@ impl Branches {
     /// A branch, and what checks the password that a client gives for `role`; wakes nothing.
     ///
     /// # Errors
-    /// [`BranchesError::NotFound`] without the branch, and where the role's password is not valid any more: no
-    /// password fits then.
+    /// [`BranchesError::NotFound`] without the branch, and where the role's password is not valid
+    /// any more: no password fits then.
     pub async fn verifier_of_role(
         &self,
         tenant: &str,

@@ -1,8 +1,8 @@
 //! Keeping room on the volume for the source, by stopping the branch that takes it.
 //!
-//! The kernel does not say when a file system fills up, so it is asked several times a second, which
-//! takes some microseconds. Branches are measured, which takes milliseconds each, only while little
-//! room is left and it falls.
+//! The kernel does not say when a file system fills up, so it is asked several times a second,
+//! which takes some microseconds. Branches are measured, which takes milliseconds each, only while
+//! little room is left and it falls.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use egret_base::Condition;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::sync::lock;
 
-use super::{Inner, lock};
-use crate::core::plan::Why;
+use crate::core::plan::SuspendReason;
 use crate::core::room::{GROWTH_BYTES_MIN, Room, Trend, fastest_growing};
+use crate::engine::Inner;
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState};
 use crate::store::source::blocking;
@@ -31,7 +32,7 @@ struct Measurement {
 
 /// The branches that are being stopped, and those that could not be.
 #[derive(Default)]
-struct Leaving {
+struct RoomSuspensions {
     stopping: HashSet<BranchId>,
     /// Those whose last suspension failed.
     failed: HashSet<BranchId>,
@@ -39,11 +40,11 @@ struct Leaving {
 
 impl Inner {
     /// Stops branches that fill the volume, until Egret stops.
-    pub(crate) async fn keep_room(self: &Arc<Self>) {
+    pub(crate) async fn suspend_for_room(self: &Arc<Self>) {
         let began = Instant::now();
         let mut trend = Trend::default();
         let mut measured: Option<Measurement> = None;
-        let leaving = Arc::new(Mutex::new(Leaving::default()));
+        let leaving = Arc::new(Mutex::new(RoomSuspensions::default()));
         let unknown = Condition::new("branches_room_unknown", "volume");
         let full = Condition::new("branches_volume_full", "volume");
         while !self.stopping.load(Ordering::Acquire) {
@@ -52,11 +53,13 @@ impl Inner {
                 .await;
             match looked {
                 Ok(free) => {
-                    unknown.recover("the room on the volume is known again");
+                    unknown.recover("reading the free space of the volume works again");
                     self.note_room(free, &full);
                 }
                 Err(_) if self.stopping.load(Ordering::Acquire) => {}
-                Err(error) => unknown.fail(&error, "the room on the volume is not known"),
+                Err(error) => {
+                    unknown.fail(&error, "cannot read the free space of the volume; retrying")
+                }
             }
             tokio::select! {
                 () = self.ending() => {}
@@ -69,13 +72,13 @@ impl Inner {
     fn note_room(&self, free: u64, full: &Condition) {
         let least = self.config.free_min.bytes();
         if free < least {
-            let (free, least) = (Size(free).rounded_down(), self.config.free_min);
+            let (free, least) = (ByteSize(free).rounded_down(), self.config.free_min);
             full.fail(
-                format_args!("{free} are free, branches.free_min is {least}"),
-                "the volume is full: branches that grow are suspended",
+                format_args!("{free} free, branches.free_min is {least}"),
+                "the volume is full: growing branches are suspended",
             );
         } else if free >= least.saturating_mul(2) {
-            full.recover("the volume has room again");
+            full.recover("the volume has free space again");
         }
     }
 
@@ -85,7 +88,7 @@ impl Inner {
         elapsed: Duration,
         trend: &mut Trend,
         measured: &mut Option<Measurement>,
-        leaving: &Arc<Mutex<Leaving>>,
+        leaving: &Arc<Mutex<RoomSuspensions>>,
     ) -> Result<u64, BranchesError> {
         let mounted = self.mounted();
         let free = blocking(move || mounted.writable_bytes()).await?;
@@ -125,12 +128,13 @@ impl Inner {
             .iter()
             .map(|(id, disk_use)| (*id, disk_use.bytes))
             .collect();
-        // How much a branch takes that hides what it has is not known. Where it could not be stopped, the one
-        // that grows is, and without such a one it is tried again.
-        let hidden = uses
+        // How much a branch takes that hides what it has is not known. Where it could not be
+        // stopped, the one that grows is, and without such a one it is tried again.
+        let hidden: Vec<BranchId> = uses
             .iter()
-            .filter(|(_, disk_use)| disk_use.uncounted.is_some());
-        let hidden: Vec<BranchId> = hidden.map(|(id, _)| *id).collect();
+            .filter(|(_, disk_use)| disk_use.uncounted.is_some())
+            .map(|(id, _)| *id)
+            .collect();
         let untried = {
             let failed = &lock(leaving).failed;
             hidden.iter().find(|id| !failed.contains(*id)).copied()
@@ -150,19 +154,21 @@ impl Inner {
     }
 
     /// Suspends a branch while room is watched further: writing out what it has left takes a while.
-    fn stop_for_room(self: &Arc<Self>, id: BranchId, leaving: &Arc<Mutex<Leaving>>) {
+    fn stop_for_room(self: &Arc<Self>, id: BranchId, leaving: &Arc<Mutex<RoomSuspensions>>) {
         lock(leaving).stopping.insert(id);
         let (inner, leaving) = (self.clone(), leaving.clone());
         tokio::spawn(async move {
             let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
             let notice = "suspended while it grew: the volume was nearly full".to_owned();
-            let suspended = inner.suspend_due(id, Why::NoRoom, notice).await;
+            let suspended = inner.suspend_due(id, SuspendReason::NoRoom, notice).await;
             let is_failed = suspended.is_err();
             match suspended {
-                Ok(true) => faults.recover(&subject, "a branch that fills the volume is suspended"),
-                Ok(false) => faults.recover(&subject, "a branch that fills the volume has ended"),
+                Ok(true) => faults.recover(&subject, "suspended a branch that fills the volume"),
+                Ok(false) => {
+                    faults.recover(&subject, "a branch that was filling the volume is gone")
+                }
                 Err(error) => {
-                    let message = "a branch that fills the volume was not suspended";
+                    let message = "cannot suspend a branch that fills the volume; retrying";
                     faults.fail(&subject, &error, message);
                 }
             }

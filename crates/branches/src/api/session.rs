@@ -8,16 +8,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use egret_base::lifecycle::BoxFuture;
+use egret_base::sync::lock;
 use egret_postgres::wire::scram::Verifier;
 use egret_postgres::wire::{Answer, RawSession, Session, Startup, WireError, cancel};
 use futures_util::FutureExt;
 
-use super::postmaster::SOCKET_PORT;
-use super::resident::{Resident, may_define_parameters};
-use super::{Branches, Inner, Slot, milliseconds};
+use super::warm_sessions::may_define_parameters;
 use crate::core::attempts::{Attempts, SessionFailure};
+use crate::engine::WarmSession;
+use crate::engine::{BranchSlot, Branches, Inner};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, Credentials};
+use crate::stopwatch::milliseconds;
+use crate::store::files::SOCKET_PORT;
 use crate::store::prepare::ROLE;
 
 /// How long a query keeps others from beginning.
@@ -27,8 +30,8 @@ const TURN_TIME: Duration = Duration::from_millis(10);
 const SCRAM_ITERATIONS: u32 = 4_096;
 
 /// A branch's server, ready for a session.
-pub struct Attached {
-    /// The branch.
+pub struct BranchEndpoint {
+    /// Id of the branch.
     pub branch: BranchId,
     /// A session that waited for just this client; without one it gets a fresh one.
     pub resident: Option<RawSession>,
@@ -47,7 +50,7 @@ pub struct Attached {
 pub struct ClientRequest<'a> {
     /// The role to connect as.
     pub role: &'a str,
-    /// The database.
+    /// The database to connect to.
     pub database: &'a str,
     /// The client's own startup parameters.
     pub parameters: &'a [(String, String)],
@@ -55,20 +58,20 @@ pub struct ClientRequest<'a> {
 
 /// One session of a branch; dropping it ends the count.
 pub struct SessionGuard {
-    slot: Arc<Slot>,
+    slot: Arc<BranchSlot>,
     inner: Arc<Inner>,
     /// Where it is, once that is known.
     database: Option<String>,
 }
 
 impl SessionGuard {
-    pub(crate) fn slot(&self) -> &Slot {
+    pub(crate) fn slot(&self) -> &BranchSlot {
         &self.slot
     }
 
-    fn new(slot: Arc<Slot>, inner: Arc<Inner>) -> Self {
+    fn new(slot: Arc<BranchSlot>, inner: Arc<Inner>) -> Self {
         slot.sessions.fetch_add(1, Ordering::AcqRel);
-        *super::lock(&slot.idle_since) = None;
+        *lock(&slot.idle_since) = None;
         Self {
             slot,
             inner,
@@ -78,7 +81,7 @@ impl SessionGuard {
 
     /// Notes the database that it is in.
     fn enter(&mut self, database: &str) {
-        super::lock(&self.slot.databases).push(database.to_owned());
+        lock(&self.slot.databases).push(database.to_owned());
         self.database = Some(database.to_owned());
     }
 }
@@ -86,24 +89,25 @@ impl SessionGuard {
 impl Drop for SessionGuard {
     fn drop(&mut self) {
         if let Some(left) = self.database.take() {
-            let mut databases = super::lock(&self.slot.databases);
+            let mut databases = lock(&self.slot.databases);
             if let Some(at) = databases.iter().position(|database| *database == left) {
                 databases.swap_remove(at);
             }
         }
         if self.slot.sessions.fetch_sub(1, Ordering::AcqRel) == 1 {
-            *super::lock(&self.slot.idle_since) = Some(self.inner.now());
+            *lock(&self.slot.idle_since) = Some(self.inner.now());
         }
     }
 }
 
-impl Attached {
+impl BranchEndpoint {
     /// Whether the branch's postmaster was stopped since the branch was attached. Ask once.
     pub fn was_stopped(&mut self) -> bool {
         (&mut self.closed).now_or_never().is_some()
     }
 
-    /// The error of a statement; of one that has lost its session while the branch's server ran on, that.
+    /// The error of a statement; of one that has lost its session while the branch's server ran on,
+    /// that.
     async fn name_end_of_session(&mut self, error: BranchesError) -> BranchesError {
         let named = match &error {
             BranchesError::Query(WireError::Server(last))
@@ -140,7 +144,7 @@ struct Statement<'a> {
 /// A column of an answer with its type's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryColumn {
-    /// Its name.
+    /// Name of the column.
     pub name: String,
     /// Its type's oid in `pg_type`.
     pub type_oid: u32,
@@ -149,7 +153,7 @@ pub struct QueryColumn {
 /// What a query answered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryAnswer {
-    /// The columns.
+    /// Columns in the order of the values of each row.
     pub columns: Vec<QueryColumn>,
     /// The rows as text, `None` for NULL.
     pub rows: Vec<Vec<Option<String>>>,
@@ -190,8 +194,8 @@ impl Branches {
         Ok((branch.id, self.inner.verifier_of(branch.id).await?))
     }
 
-    /// A verifier that no password fits, in place of that of a branch or role that does not exist; always the same
-    /// for the same `identity`.
+    /// A verifier that no password fits, in place of that of a branch or role that does not exist;
+    /// always the same for the same `identity`.
     ///
     /// # Errors
     /// [`BranchesError::Stopping`] when the engine is not running.
@@ -204,11 +208,15 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError`] when it cannot run.
-    pub async fn attach(&self, tenant: &str, name: &BranchName) -> Result<Attached, BranchesError> {
+    pub async fn attach(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+    ) -> Result<BranchEndpoint, BranchesError> {
         self.attach_to(self.inner.find(tenant, name)?).await
     }
 
-    async fn attach_to(&self, branch: Branch) -> Result<Attached, BranchesError> {
+    async fn attach_to(&self, branch: Branch) -> Result<BranchEndpoint, BranchesError> {
         let inner = &self.inner;
         inner.check_lifetime(&branch)?;
         let slot = inner.slot(branch.id);
@@ -221,7 +229,7 @@ impl Branches {
             ends.mark_unchanged();
         }
         inner.pool.note_activity();
-        Ok(Attached {
+        Ok(BranchEndpoint {
             branch: branch.id,
             resident: None,
             socket_dir: inner.paths.socket(branch.id),
@@ -234,17 +242,19 @@ impl Branches {
         })
     }
 
-    /// The server of a branch for a client that has shown that it knows the password of branch `id`.
+    /// The server of a branch for a client that has shown that it knows the password of branch
+    /// `id`.
     ///
     /// # Errors
-    /// As [`Branches::attach`]; [`BranchesError::NotFound`] when the name is another branch's by now.
+    /// As [`Branches::attach`]; [`BranchesError::NotFound`] when the name is another branch's by
+    /// now.
     pub async fn attach_client(
         &self,
         tenant: &str,
         name: &BranchName,
         id: BranchId,
         request: ClientRequest<'_>,
-    ) -> Result<Attached, BranchesError> {
+    ) -> Result<BranchEndpoint, BranchesError> {
         let branch = self.inner.find(tenant, name)?;
         if branch.id != id {
             return Err(BranchesError::NotFound {
@@ -265,8 +275,12 @@ impl Branches {
         Ok(attached)
     }
 
-    /// Waits for whoever is at work on the branch, then starts it if that is still needed.
-    async fn make_live(&self, branch: &Branch, slot: &Arc<Slot>) -> Result<(), BranchesError> {
+    /// Waits until the branch's slot is released, then starts the branch if that is still needed.
+    async fn make_live(
+        &self,
+        branch: &Branch,
+        slot: &Arc<BranchSlot>,
+    ) -> Result<(), BranchesError> {
         let inner = &self.inner;
         drop(slot.lock.lock().await);
         if slot.live().is_some() {
@@ -295,8 +309,8 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError::Query`] with the server's own words, [`BranchesError::SessionEnded`] and
-    /// [`BranchesError::SessionCrashed`] where it lost its session, [`BranchesError::QueryTimeout`],
-    /// a limit by name when the answer is too large.
+    /// [`BranchesError::SessionCrashed`] where it lost its session,
+    /// [`BranchesError::QueryTimeout`], a limit by name when the answer is too large.
     pub async fn query(
         &self,
         tenant: &str,
@@ -382,7 +396,7 @@ impl Inner {
     async fn run_query(
         &self,
         id: BranchId,
-        slot: &Slot,
+        slot: &BranchSlot,
         statement: &Statement<'_>,
     ) -> Result<Result<Answer, BranchesError>, WireError> {
         let timeout = self.config.query_timeout;
@@ -399,9 +413,9 @@ impl Inner {
     async fn run_on(
         &self,
         id: BranchId,
-        slot: &Slot,
+        slot: &BranchSlot,
         statement: &Statement<'_>,
-        mut resident: Resident,
+        mut resident: WarmSession,
     ) -> Result<Answer, BranchesError> {
         let Statement {
             sql,
@@ -430,7 +444,7 @@ impl Inner {
 
     /// What checks the password of a branch's role, derived once.
     pub(crate) async fn verifier_of(&self, id: BranchId) -> Result<Arc<Verifier>, BranchesError> {
-        if let Some(known) = super::lock(&self.verifiers).get(&id) {
+        if let Some(known) = lock(&self.verifiers).get(&id) {
             return Ok(known.clone());
         }
         let secret = &self.started()?.secret;
@@ -444,7 +458,7 @@ impl Inner {
         let verifier = Arc::new(derived.expect("a generated password is plain ASCII"));
         // A branch may have been purged meanwhile, with whatever was kept of it.
         if self.started()?.registry.branch(id).is_some() {
-            super::lock(&self.verifiers).insert(id, verifier.clone());
+            lock(&self.verifiers).insert(id, verifier.clone());
         }
         Ok(verifier)
     }

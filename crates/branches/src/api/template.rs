@@ -8,23 +8,21 @@ use egret_postgres::cluster::private_directory;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use tokio::sync::{MutexGuard, RwLockReadGuard};
 
-use super::postmaster::SOCKET_PORT;
 use super::promised_room::PromisedRoom;
-use super::{Branches, Inner, SOURCE, Stopwatch};
 use crate::core::preset;
+use crate::engine::{Branches, Inner, SOURCE};
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchState, Preset, Template, TemplateId, TemplateState};
+use crate::stopwatch::Stopwatch;
+use crate::store::files::SOCKET_PORT;
 use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
-use crate::store::loss::{self, LossReport};
 use crate::store::prepare;
+use crate::store::recovery_loss::{self, LossReport};
 use crate::store::source::{self, Admission, SourceFacts, blocking};
 
 mod limits;
 
-/// Templates whose files are deleted at the same time: each takes a thread for as long as that lasts.
-pub const DELETIONS_MAX: usize = 4;
-
-/// Proof that the caller is the one builder of a template of the source.
+/// Proof that the caller is the only builder of a template of the source.
 pub(crate) struct HeadBuild<'a> {
     _any: RwLockReadGuard<'a, ()>,
     _head: MutexGuard<'a, ()>,
@@ -55,7 +53,7 @@ impl Inner {
         }
     }
 
-    /// The same where nothing is to be waited for.
+    /// The same without waiting: `None` while another template of the source is built.
     pub(crate) fn try_begin_head_build(&self) -> Option<HeadBuild<'_>> {
         Some(HeadBuild {
             _any: self.builds.try_read().ok()?,
@@ -66,10 +64,11 @@ impl Inner {
     /// The branch as it is now, where it can be branched.
     fn branchable(&self, branch: &Branch) -> Result<Branch, BranchesError> {
         let found = self.started()?.registry.branch(branch.id);
-        let found = found.filter(|found| found.state != BranchState::Destroying);
-        let found = found.ok_or_else(|| BranchesError::NotFound {
-            name: branch.name.to_string(),
-        })?;
+        let found = found
+            .filter(|found| found.state != BranchState::Destroying)
+            .ok_or_else(|| BranchesError::NotFound {
+                name: branch.name.to_string(),
+            })?;
         if !matches!(found.state, BranchState::Running | BranchState::Suspended) {
             return Err(BranchesError::WrongState {
                 name: found.name.to_string(),
@@ -115,10 +114,12 @@ impl Inner {
     }
 
     /// Builds a template from a branch as it is now, its running processes frozen for the moment of
-    /// the snapshot: a running `fsync=off` server has no order of writes that a snapshot could keep.
+    /// the snapshot: a running `fsync=off` server has no order of writes that a snapshot could
+    /// keep.
     ///
-    /// Builds of one branch follow one another, and so do those of a tenant beyond a number: a server
-    /// that does not answer keeps no other tenant, and none who needs the branch's slot.
+    /// Builds of one branch follow one another, and so do those of a tenant beyond a number: a
+    /// server that does not answer delays no other tenant, and no request that needs the branch's
+    /// slot.
     pub(crate) async fn build_from_branch(
         self: &Arc<Self>,
         parent: &Branch,
@@ -190,7 +191,8 @@ impl Inner {
         self.settle(template, result).await
     }
 
-    /// Checkpoints a running branch, so that there is little to recover; returns where its log stands.
+    /// Checkpoints a running branch, so that there is little to recover; returns where its log
+    /// stands.
     async fn checkpoint_branch(&self, branch: &Branch) -> Result<String, BranchesError> {
         let limit = self.receive_limit();
         let exchange = async {
@@ -249,7 +251,7 @@ impl Inner {
         let files = data.clone();
         let unlogged = blocking(move || {
             prepare::neutralise_files(&files, &owner)?;
-            loss::find_unlogged_files(&files).map_err(io("read", &files))
+            recovery_loss::find_unlogged_files(&files).map_err(io("read", &files))
         })
         .await?;
         let mut report = unlogged.map(LossReport::new);
@@ -332,7 +334,8 @@ impl Inner {
         Ok(postmaster)
     }
 
-    /// Roles and databases; a copy of a branch has both already. Names in `report` what is lost in each database.
+    /// Roles and databases; a copy of a branch has both already. Names in `report` what is lost in
+    /// each database.
     async fn prepare(
         &self,
         template: &Template,
@@ -363,8 +366,9 @@ impl Inner {
             }
             let mut to_database = connection.clone();
             to_database.dbname(&database);
-            let inside = bounded::connect(&to_database, limit).await;
-            let inside = inside.map_err(|error| error.of_session_in(&database))?;
+            let inside = bounded::connect(&to_database, limit)
+                .await
+                .map_err(|error| error.of_session_in(&database))?;
             if template.origin_branch.is_none() {
                 prepare::database(&inside, documents).await?;
             } else {
@@ -457,7 +461,8 @@ impl Inner {
     }
 }
 
-/// A branch as a superuser's where its template is: the template may hold roles that the branch does not show.
+/// A branch as a superuser's where its template is: the template may hold roles that the branch
+/// does not show.
 fn with_superuser_of(branch: Branch, template: &Template) -> Branch {
     Branch {
         superuser: branch.superuser || template.superuser,

@@ -1,57 +1,40 @@
-//! Keeping the branches of each tenant within its share of the volume, by stopping the one that grows.
+//! Keeping the branches of each tenant within its share of the volume, by stopping the one that
+//! grows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::sync::lock;
 use egret_base::{Limit, Timestamp, count_left};
 use futures_util::{StreamExt, stream};
 use tokio::task::JoinHandle;
 
-use super::shared_work::{SharedWork, Turn, Work};
-use super::{Inner, lock};
-use crate::core::plan::Why;
+use crate::core::plan::SuspendReason;
 use crate::core::tenant_disk::{STEP_BYTES, TenantDisk};
+use crate::engine::Inner;
+use crate::engine::{TenantDiskUsage, TenantTurns, Turn, Work};
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
 use crate::store::source::blocking;
 use crate::store::volume::find_uncounted;
 use crate::store::volume::tenant::{TenantCopy, measure};
 
-/// The name of the limit.
+/// Name of the setting that limits a tenant's bytes.
 const LIMIT: &str = "branches.tenant_disk_max";
 
 /// What is counted of a tenant without what it has destroyed.
 const LIVING_BYTES: &str = "bytes of a tenant's branches";
-
-/// What is done for one tenant by one task at a time.
-#[derive(Default)]
-pub(super) struct TenantTurns {
-    /// Its measurements: other tenants are not held up by its size and its requests.
-    measuring: SharedWork<Taken>,
-    /// Deletions of what it has destroyed, with the bytes that it takes after each.
-    purging: SharedWork<u64>,
-}
 
 /// What the files of destroyed branches count for when a tenant is over its limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tombstones {
     /// They are about to be deleted: nothing living is stopped for them.
     Pass,
-    /// They could not be deleted: they are the tenant's as anything else. Named is the branch that had grown when they
-    /// were passed over.
+    /// They could not be deleted: they are the tenant's as anything else. Named is the branch that
+    /// had grown when they were passed over.
     Count { grown: Option<BranchId> },
-}
-
-/// What a tenant took a moment ago, in bytes.
-#[derive(Clone)]
-struct Taken {
-    bytes: u64,
-    /// How many of them destroyed branches have that are not deleted yet.
-    of_tombstones: u64,
-    /// The living branch that has grown most, where the tenant is over its limit.
-    growing: Option<BranchId>,
 }
 
 /// What a tenant's branches took when it was measured.
@@ -70,8 +53,8 @@ impl Inner {
         }
     }
 
-    /// Notes the free room, and has tenants measured whose branches may have grown too large: behind,
-    /// and some at a time.
+    /// Notes the free room, and has tenants measured whose branches may have grown too large:
+    /// behind, and some at a time.
     pub(super) fn watch_tenants(self: &Arc<Self>, free: u64) -> Result<(), BranchesError> {
         let written = {
             let mut disks = lock(&self.tenant_disks);
@@ -121,7 +104,7 @@ impl Inner {
                 if let Err(error) = self.measure_watched(&tenant).await
                     && !self.stopping.load(Ordering::Acquire)
                 {
-                    tracing::debug!(tenant, %error, "the branches of a tenant were not measured");
+                    tracing::debug!(tenant, %error, "cannot measure the disk space of a tenant's branches");
                 }
             })
             .await;
@@ -145,8 +128,8 @@ impl Inner {
             .clone()
     }
 
-    /// Measures a tenant, unless that is being done: other tenants do not wait for it. Where there is no
-    /// room otherwise, what it has destroyed is deleted behind.
+    /// Measures a tenant, unless that is being done: other tenants do not wait for it. Where there
+    /// is no room otherwise, what it has destroyed is deleted behind.
     async fn measure_watched(self: &Arc<Self>, tenant: &str) -> Result<(), BranchesError> {
         let turns = self.turns_of(tenant);
         let Some(turn) = turns.measuring.try_turn() else {
@@ -163,8 +146,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes what a tenant has destroyed now and not when there is time, and measures it again. It may
-    /// take long; so neither other tenants nor measurements of this one wait for it.
+    /// Deletes what a tenant has destroyed now and not when there is time, and measures it again.
+    /// It may take long; so neither other tenants nor measurements of this one wait for it.
     fn purge_tenant(
         self: &Arc<Self>,
         tenant: &str,
@@ -186,8 +169,8 @@ impl Inner {
         })
     }
 
-    /// Waits until what a tenant has destroyed is deleted. Returns the bytes that it takes then; `None`
-    /// when that takes too long.
+    /// Waits until what a tenant has destroyed is deleted. Returns the bytes that it takes then;
+    /// `None` when that takes too long.
     async fn await_purge(
         self: &Arc<Self>,
         tenant: &str,
@@ -209,7 +192,7 @@ impl Inner {
     }
 
     /// What a tenant takes, by a measurement that began after this call.
-    async fn measure_now(self: &Arc<Self>, tenant: &str) -> Result<Taken, BranchesError> {
+    async fn measure_now(self: &Arc<Self>, tenant: &str) -> Result<TenantDiskUsage, BranchesError> {
         match self.turns_of(tenant).measuring.join().await {
             Work::Shared(taken) => Ok(taken),
             Work::Turn(turn) => {
@@ -220,13 +203,13 @@ impl Inner {
         }
     }
 
-    /// Measures what the branches of a tenant take, and suspends the branch that grows where that is too
-    /// much. The caller holds the tenant's turn.
+    /// Measures what the branches of a tenant take, and suspends the branch that grows where that
+    /// is too much. The caller holds the tenant's turn.
     async fn measure_tenant(
         self: &Arc<Self>,
         tenant: &str,
         tombstones: Tombstones,
-    ) -> Result<Taken, BranchesError> {
+    ) -> Result<TenantDiskUsage, BranchesError> {
         let limit = self.tenant_disk_max()?;
         let DiskReading { at, mut disk } = self.measure_copies(tenant).await?;
         let registry = &self.started()?.registry;
@@ -234,13 +217,16 @@ impl Inner {
             let branch = registry.branch(*id);
             branch.is_some_and(|branch| branch.state != BranchState::Destroying)
         };
-        // Nobody can stop a tombstone; it takes its bytes until it is deleted.
+        // A tombstone cannot be suspended; it takes its bytes until it is deleted.
         let (living, destroyed): (HashMap<BranchId, u64>, HashMap<BranchId, u64>) =
             disk.branches.drain().partition(|(id, _)| is_living(id));
         disk.branches = living;
         disk.uncounted.retain(|id, _| is_living(id));
         for (id, reason) in &disk.uncounted {
-            self.stop_for_tenant(*id, format!("not all of it is counted: {reason}"));
+            self.stop_for_tenant(
+                *id,
+                format!("its disk space cannot be measured completely: {reason}"),
+            );
         }
         let (growing, bytes) = {
             // One guard: in between, a tenant whose last branch goes would be forgotten.
@@ -256,7 +242,7 @@ impl Inner {
             }
             Tombstones::Count { grown } => (bytes, growing.or(grown)),
         };
-        let measured = Taken {
+        let measured = TenantDiskUsage {
             bytes,
             of_tombstones,
             growing,
@@ -264,10 +250,13 @@ impl Inner {
         let (faults, subject) = (&self.faults.tenants, subject_of(tenant));
         let said = taken(measured.bytes, limit);
         if measured.bytes < limit {
-            faults.recover(&subject, "the branches of a tenant have room again");
+            faults.recover(
+                &subject,
+                "the branches of a tenant are below their disk limit again",
+            );
         } else if counted >= limit {
-            let message =
-                "branches of a tenant take all that they may: those that grow are suspended";
+            let message = "the branches of a tenant have reached their disk limit: growing branches are \
+                 suspended";
             faults.fail(&subject, &said, message);
         }
         if let Some(id) = growing.filter(|_| counted > limit) {
@@ -277,8 +266,10 @@ impl Inner {
     }
 
     fn is_running(&self, id: BranchId) -> bool {
-        let found = self.started().ok();
-        let found = found.and_then(|started| started.registry.branch(id));
+        let found = self
+            .started()
+            .ok()
+            .and_then(|started| started.registry.branch(id));
         found.is_some_and(|branch| branch.state == BranchState::Running)
     }
 
@@ -297,17 +288,25 @@ impl Inner {
     fn stop_for_tenant(self: &Arc<Self>, id: BranchId, notice: String) {
         let (subject, inner) = (id.to_string(), self.clone());
         if !self.is_running(id) {
-            // It would be suspended after what is being done with it, as when a reset makes it anew.
-            let message = "a branch that takes too much does not run";
+            // It would be suspended after what is being done with it, as when a reset makes it
+            // anew.
+            let message = "a branch over its tenant's disk limit is not running";
             return self.faults.suspensions.recover(&subject, message);
         }
         tokio::spawn(async move {
             let faults = &inner.faults.suspensions;
-            match inner.suspend_due(id, Why::TenantDisk, notice).await {
-                Ok(true) => faults.recover(&subject, "a branch that takes too much is suspended"),
-                Ok(false) => faults.recover(&subject, "a branch that takes too much has ended"),
+            match inner
+                .suspend_due(id, SuspendReason::TenantDisk, notice)
+                .await
+            {
+                Ok(true) => {
+                    faults.recover(&subject, "suspended a branch over its tenant's disk limit")
+                }
+                Ok(false) => {
+                    faults.recover(&subject, "a branch over its tenant's disk limit is gone")
+                }
                 Err(error) => {
-                    let message = "a branch that takes too much was not suspended";
+                    let message = "cannot suspend a branch over its tenant's disk limit; retrying";
                     faults.fail(&subject, &error, message);
                 }
             }
@@ -319,8 +318,8 @@ impl Inner {
         !lock(&self.tenant_disks).is_full(tenant)
     }
 
-    /// Refuses when the branches of a tenant take all that they may, or would with `more` bytes. It is
-    /// measured again before it is refused: the tenant may have destroyed some.
+    /// Refuses when the branches of a tenant take all that they may, or would with `more` bytes. It
+    /// is measured again before it is refused: the tenant may have destroyed some.
     pub(super) async fn check_tenant_room(
         self: &Arc<Self>,
         tenant: &str,
@@ -355,7 +354,8 @@ impl Inner {
         if let Some(bytes) = self.await_purge(tenant, taken.growing).await? {
             return check(bytes);
         }
-        // What the living branches take alone is known to be too much, or nothing is known of the limit.
+        // What the living branches take alone is known to be too much, or nothing is known of the
+        // limit.
         let living = taken.bytes.checked_sub(taken.of_tombstones);
         check(count_left(living, LIVING_BYTES))?;
         Err(BranchesError::DeletionLasts {
@@ -377,8 +377,8 @@ impl Inner {
         }
     }
 
-    /// The data directories that belong to a tenant, those of destroyed branches and of resets included until they are
-    /// deleted, and those that belong to none.
+    /// The data directories that belong to a tenant, those of destroyed branches and of resets
+    /// included until they are deleted, and those that belong to none.
     fn copies_of(
         &self,
         tenant: &str,
@@ -449,6 +449,9 @@ fn subject_of(tenant: &str) -> String {
 }
 
 fn taken(bytes: u64, limit: u64) -> String {
-    let (bytes, limit) = (Size(bytes).rounded_down(), Size(limit).rounded_down());
+    let (bytes, limit) = (
+        ByteSize(bytes).rounded_down(),
+        ByteSize(limit).rounded_down(),
+    );
     format!("the tenant's branches take {bytes}, {LIMIT} is {limit}")
 }

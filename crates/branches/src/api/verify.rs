@@ -8,19 +8,20 @@ use egret_postgres::PostgresError;
 use egret_postgres::pidfile::PidFile;
 use serde::Serialize;
 
-use super::{Branches, Inner, milliseconds};
-use crate::core::reconcile::Disk;
+use crate::core::reconcile::DiskSurvey;
+use crate::engine::{Branches, Inner};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, Template, TemplateState};
+use crate::stopwatch::milliseconds;
 use crate::store::{files, proof};
 
 /// How often a registry in motion is compared with the disk before the last look counts.
-pub const LOOKS_MAX: u32 = 20;
+pub(crate) const LOOKS_MAX: u32 = 20;
 
 /// What was proved of a branch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Proof {
-    /// The branch's name.
+    /// Name of the verified branch.
     pub branch: String,
     /// The schema, table and row that were written to the branch.
     pub marker: String,
@@ -28,7 +29,7 @@ pub struct Proof {
     pub marker_in_branch: bool,
     /// Whether any database of the source has it.
     pub marker_in_source: bool,
-    /// Whether nobody wrote to the source meanwhile, so that checksums can be compared.
+    /// Whether the source was not written to meanwhile, so that checksums can be compared.
     pub source_quiet: bool,
     /// Tables of the source that were read, before and after.
     pub tables_checked: u64,
@@ -45,22 +46,22 @@ pub struct Proof {
 /// Something that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is: `branch`, `template`, `socket`, `postmaster`, `file`.
+    /// Kind of the object: `branch`, `template`, `socket`, `postmaster`, `file`.
     pub what: &'static str,
-    /// Which one.
+    /// Name or id of the object.
     pub which: String,
-    /// What does not fit.
+    /// What does not fit, as a sentence.
     pub detail: String,
 }
 
 /// Whether every directory, postmaster and socket belongs to exactly one row or tombstone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RegistryCheck {
-    /// No finding.
+    /// Whether there is no finding.
     pub consistent: bool,
     /// Living branches, those in pools left out.
     pub branches: usize,
-    /// Templates.
+    /// Number of templates that the registry has.
     pub templates: usize,
     /// Branches whose files wait for deletion.
     pub tombstones: usize,
@@ -70,8 +71,8 @@ pub struct RegistryCheck {
 
 impl Branches {
     /// Writes a marker to the branch (a schema, a table, a row) and proves that the source did not
-    /// change: it has no such marker and, while nobody else writes to it, its tables' checksums and
-    /// its definitions are what they were.
+    /// change: it has no such marker and, as long as no other session writes to it, its tables'
+    /// checksums and its definitions are what they were.
     ///
     /// # Errors
     /// [`BranchesError`] when the branch or the source cannot be asked.
@@ -139,7 +140,12 @@ impl Branches {
         }
     }
 
-    fn compare(&self, branches: &[Branch], templates: &[Template], disk: &Disk) -> RegistryCheck {
+    fn compare(
+        &self,
+        branches: &[Branch],
+        templates: &[Template],
+        disk: &DiskSurvey,
+    ) -> RegistryCheck {
         let mut findings: Vec<Finding> = branches
             .iter()
             .filter_map(|branch| self.check_branch(branch, disk))
@@ -165,7 +171,7 @@ impl Branches {
             findings.push(finding(
                 "file",
                 id.to_string(),
-                "its files of a reset belong to no row",
+                "its files left from a reset belong to no row",
             ));
         }
         for id in disk.sockets.iter().filter(|id| unknown(id)) {
@@ -203,7 +209,7 @@ impl Branches {
         }
     }
 
-    fn check_branch(&self, branch: &Branch, disk: &Disk) -> Option<Finding> {
+    fn check_branch(&self, branch: &Branch, disk: &DiskSurvey) -> Option<Finding> {
         let exists = disk.branches.contains(&branch.id);
         let runs = disk.postmasters.contains(&branch.id);
         let name = branch.name.to_string();
@@ -216,12 +222,19 @@ impl Branches {
                 let listed =
                     PidFile::read(&self.inner.paths.branch(branch.id)).map(|file| file.pid);
                 let known = branch.postmaster.map(|(pid, _)| pid);
-                (listed != known)
-                    .then(|| finding("postmaster", name, "another one runs than is recorded"))
+                (listed != known).then(|| {
+                    finding(
+                        "postmaster",
+                        name,
+                        "the running one is not the recorded one",
+                    )
+                })
             }
-            BranchState::Suspended if runs => {
-                Some(finding("postmaster", name, "it runs though suspended"))
-            }
+            BranchState::Suspended if runs => Some(finding(
+                "postmaster",
+                name,
+                "it runs although the branch is suspended",
+            )),
             BranchState::Suspended if !exists => {
                 Some(finding("branch", name, "its files are missing"))
             }
@@ -238,8 +251,8 @@ impl Branches {
 }
 
 impl Inner {
-    /// Awaits one reading of the source for a proof of isolation. Each has the whole of `branches.verify_timeout`: what
-    /// the branch takes to wake or to write is not the source's.
+    /// Awaits one reading of the source for a proof of isolation. Each has the whole of
+    /// `branches.verify_timeout`: what the branch takes to wake or to write is not the source's.
     async fn read_source<T>(
         &self,
         name: &BranchName,
@@ -252,7 +265,7 @@ impl Inner {
                 name: name.to_string(),
                 timeout_ms: self.config.verify_timeout.0,
             };
-            let message = "a branch was not verified, for the source was not read in time";
+            let message = "cannot verify a branch: reading the source took too long";
             condition::occur("branches_not_verified", "source", &error, message);
             return Err(error);
         };

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use egret_base::{Coded, Timestamp};
+use egret_base::{CodedError, Timestamp};
 use serde::Serialize;
 
-use super::{Branches, Inner};
 use crate::core::attempts::{Attempts, SessionFailure};
+use crate::engine::{Branches, Inner};
 use crate::error::{BranchesError, io};
 use crate::model::{
     Branch, BranchId, BranchName, BranchState, Loss, Phase, Receipt, Template, TemplateId,
@@ -18,35 +18,31 @@ use crate::store::source::{self, blocking};
 /// A branch as it is shown.
 #[derive(Clone, Debug, Serialize)]
 pub struct BranchView {
-    /// Everything recorded.
+    /// The recorded part, flattened into the same object.
     #[serde(flatten)]
     pub branch: ShownBranch,
     /// Its age in milliseconds.
     pub age_ms: u64,
-    /// Sessions connected now.
+    /// Number of sessions connected now.
     pub sessions: u32,
     /// Bytes that are its own, where they were asked for: every file has to be looked at.
     pub diverged_bytes: Option<u64>,
     /// What its template lost of its origin; `None` while that is not known.
     pub losses: Option<Vec<Loss>>,
-    /// What was done to it, and why, that its users did not ask for.
+    /// What Egret has done to the branch without a request, and why.
     pub notice: Option<String>,
 }
 
 /// The recorded part of a [`BranchView`].
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownBranch {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
-    /// Whom it belongs to.
     pub tenant: String,
     /// What it is doing.
     pub state: BranchState,
     /// Where it came from.
     pub parent: ShownParent,
-    /// Settings by purpose.
     pub preset: crate::model::Preset,
     /// Whether it survives a crash of the machine.
     pub durable: bool,
@@ -54,19 +50,17 @@ pub struct ShownBranch {
     pub superuser: bool,
     /// Whether roles of the application enter it with their own passwords.
     pub role_passwords: bool,
-    /// Whether it refuses to go.
+    /// Whether it refuses to be destroyed, reset or expired.
     pub protected: bool,
-    /// Marks.
     pub labels: BTreeMap<String, String>,
     /// Settings one by one.
     pub settings: BTreeMap<String, String>,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When it goes by itself.
+    /// When it is destroyed by itself.
     pub expires_at: Option<Timestamp>,
     /// Its lifetime in milliseconds.
     pub ttl_ms: Option<u64>,
-    /// Why it failed.
     pub failure: Option<String>,
     /// What its creation did.
     pub receipt: Option<Receipt>,
@@ -75,7 +69,6 @@ pub struct ShownBranch {
 /// Where a branch came from.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownParent {
-    /// The template.
     pub template: String,
     /// The branch that the template was taken from.
     pub branch: Option<String>,
@@ -84,7 +77,7 @@ pub struct ShownParent {
 /// A template as it is shown.
 #[derive(Clone, Debug, Serialize)]
 pub struct TemplateView {
-    /// Its id.
+    /// Id of the template.
     pub id: String,
     /// What it is doing.
     pub state: TemplateState,
@@ -107,7 +100,6 @@ pub struct TemplateView {
 /// Where a template was taken from.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownOrigin {
-    /// The source's name.
     pub source: String,
     /// The branch, when it was taken from one.
     pub branch: Option<String>,
@@ -118,7 +110,7 @@ pub struct ShownOrigin {
 pub struct VolumeView {
     /// How copies are made.
     pub driver: &'static str,
-    /// Its root.
+    /// Root directory of the volume.
     pub path: String,
     /// The image mounted there.
     pub image: Option<String>,
@@ -138,9 +130,6 @@ pub struct VolumeView {
 
 impl Branches {
     /// Living branches of a tenant that `fits` accepts, oldest first; no other one is measured.
-    ///
-    /// # Errors
-    /// [`BranchesError`].
     pub async fn list(
         &self,
         tenant: &str,
@@ -213,7 +202,8 @@ impl Branches {
         registry.losses(branch.template)
     }
 
-    /// Names of a branch's databases that can be connected to, templates left out. Wakes the branch.
+    /// Names of a branch's databases that can be connected to, templates left out. Wakes the
+    /// branch.
     ///
     /// # Errors
     /// [`BranchesError`] when it cannot run.
@@ -250,9 +240,6 @@ impl Branches {
     }
 
     /// The templates that a tenant may use, oldest first: those of the source and of its branches.
-    ///
-    /// # Errors
-    /// [`BranchesError`].
     pub fn templates(&self, tenant: &str) -> Result<Vec<TemplateView>, BranchesError> {
         let registry = &self.inner.started()?.registry;
         let used = |id: TemplateId| {
@@ -289,9 +276,6 @@ impl Branches {
     }
 
     /// The volume and the room on it.
-    ///
-    /// # Errors
-    /// [`BranchesError::Io`].
     pub fn volume(&self) -> Result<VolumeView, BranchesError> {
         let mounted = self.inner.mounted();
         let space = mounted.space()?;
@@ -311,9 +295,6 @@ impl Branches {
     }
 
     /// How many branches are in each state, tombstones included and those in pools left out.
-    ///
-    /// # Errors
-    /// [`BranchesError`].
     pub fn count_by_state(&self) -> Result<BTreeMap<&'static str, usize>, BranchesError> {
         let mut counts = BTreeMap::new();
         let named = |branch: &Branch| branch.state != BranchState::Pooled;

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::sync::write_lock;
 
-use super::Branches;
+use crate::engine::Branches;
 use crate::error::BranchesError;
 use crate::store::source::blocking;
 use crate::store::volume::relocation::{image_path, relocate};
@@ -18,7 +19,7 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError::Volume`]; the server is where it was then.
-    pub async fn create_volume(&self, size: Size) -> Result<VolumeView, BranchesError> {
+    pub async fn create_volume(&self, size: ByteSize) -> Result<VolumeView, BranchesError> {
         let inner = &self.inner;
         let registry = &inner.started()?.registry;
         let _filling = inner.filling.lock().await;
@@ -35,7 +36,7 @@ impl Branches {
         if size < image::SIZE_MIN {
             return refuse(&format!("a volume needs at least {}", image::SIZE_MIN));
         }
-        let third = Size(inner.mounted().space()?.free / 3).rounded_down();
+        let third = ByteSize(inner.mounted().space()?.free / 3).rounded_down();
         if size > third {
             return refuse(&format!(
                 "{size} is more than a third of the free space, which is {third}: ask for less"
@@ -58,10 +59,7 @@ impl Branches {
         let mut mounted = inner.mounted();
         mounted.volume = driver_for(Driver::Btrfs);
         mounted.image = Some(image_path(&inner.data_dir));
-        *inner
-            .mounted
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = mounted;
+        *write_lock(&inner.mounted) = mounted;
         inner.paths.make()?;
         self.volume()
     }

@@ -44,7 +44,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// How long to wait before the next attempt; `None` to give up. The caller bounds the time of all attempts.
+    /// How long to wait before the next attempt; `None` to give up. The caller bounds the time of
+    /// all attempts.
     pub fn wait_after(&mut self, failure: SessionFailure) -> Option<Duration> {
         match failure {
             SessionFailure::Stopped => return Some(Duration::ZERO),

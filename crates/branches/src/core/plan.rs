@@ -1,7 +1,7 @@
 //! What is due: expiry, idle suspend, old templates.
 //!
-//! A pure function of the registry, the sessions, the free space and the time. It may be asked as
-//! often as one likes: what has been done is no longer due.
+//! A pure function of the registry, the sessions, the free space and the time. Calling it again is
+//! harmless: what has been done is no longer due.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, Template
 pub struct BranchFacts<'a> {
     /// Its row in the registry.
     pub branch: &'a Branch,
-    /// Sessions connected now.
+    /// Number of sessions connected now.
     pub sessions: u32,
     /// Since when it has had no session; `None` while it has some.
     pub idle_since: Option<Timestamp>,
@@ -26,7 +26,7 @@ pub struct BranchFacts<'a> {
 pub struct View<'a> {
     /// Every branch, tombstones included.
     pub branches: Vec<BranchFacts<'a>>,
-    /// Every template.
+    /// Every template, those being built or removed included.
     pub templates: &'a [Template],
     /// Whether Egret has a source to make templates from.
     pub has_source: bool,
@@ -37,9 +37,9 @@ pub struct View<'a> {
 pub enum Command {
     /// The lifetime is over: destroy.
     Expire(BranchId),
-    /// Nobody has used it for long: stop its postmaster.
+    /// It has had no session for long: stop its postmaster.
     Suspend(BranchId),
-    /// Delete a template that nobody uses.
+    /// Delete a template that is not in use.
     PurgeTemplate(TemplateId),
     /// The newest template is too old: make a new one.
     RefreshTemplate,
@@ -47,7 +47,7 @@ pub enum Command {
 
 /// Why a branch is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub(crate) enum SuspendReason {
     /// No session for `branches.idle_suspend`.
     Idle,
     /// It takes the room below `branches.free_critical`.
@@ -94,7 +94,7 @@ fn of_branch(
 }
 
 /// Whether a living branch was made from a template of this one.
-pub fn has_children(view: &View<'_>, id: BranchId) -> bool {
+pub(crate) fn has_children(view: &View<'_>, id: BranchId) -> bool {
     let templates: Vec<TemplateId> = view
         .templates
         .iter()

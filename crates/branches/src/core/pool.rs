@@ -37,8 +37,8 @@ impl Stage {
 
 /// One entry of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its branch.
+pub struct PoolEntry {
+    /// Id of its branch.
     pub id: BranchId,
     /// Settings by purpose; with the template its class.
     pub preset: Preset,
@@ -51,8 +51,8 @@ pub struct Entry {
 /// What the plan depends on.
 #[derive(Clone, Debug)]
 pub struct PoolView<'a> {
-    /// Every entry.
-    pub entries: &'a [Entry],
+    /// Every entry of all pools.
+    pub entries: &'a [PoolEntry],
     /// The newest template of the source; entries of an older one are of no use any more.
     pub template: Option<TemplateId>,
     /// How many entries each preset should have.
@@ -66,11 +66,11 @@ pub struct PoolView<'a> {
 pub enum PoolCommand {
     /// Throw these away: their template is old, or there are too many.
     Retire(Vec<BranchId>),
-    /// Clone these.
+    /// Clone the files of these entries.
     Clone(Vec<BranchId>),
-    /// Start these.
+    /// Start the postmasters of these entries.
     Start(Vec<BranchId>),
-    /// Connect the sessions of these.
+    /// Connect the warm sessions of these entries.
     Connect(Vec<BranchId>),
     /// Write rows for this many new entries.
     Plan(Preset, TemplateId, u32),
@@ -119,7 +119,7 @@ fn surplus(view: &PoolView<'_>) -> Vec<BranchId> {
     let mut found = Vec::new();
     for preset in Preset::ALL {
         let target = view.targets.get(preset).copied().unwrap_or(0) as usize;
-        let mut entries: Vec<&Entry> = current(view, *preset).collect();
+        let mut entries: Vec<&PoolEntry> = current(view, *preset).collect();
         entries.sort_by_key(|entry| (entry.stage, entry.id));
         let over = entries.len().saturating_sub(target);
         found.extend(entries[..over].iter().map(|entry| entry.id));
@@ -137,7 +137,7 @@ fn deficit(view: &PoolView<'_>) -> Option<PoolCommand> {
 }
 
 /// Entries of a preset that a create could still get.
-fn current<'a>(view: &'a PoolView<'_>, preset: Preset) -> impl Iterator<Item = &'a Entry> {
+fn current<'a>(view: &'a PoolView<'_>, preset: Preset) -> impl Iterator<Item = &'a PoolEntry> {
     view.entries
         .iter()
         .filter(move |entry| entry.preset == preset && Some(entry.template) == view.template)
@@ -171,7 +171,7 @@ impl Demand {
     }
 
     /// The most requests that came within [`DEMAND_WINDOW`] during [`DEMAND_MEMORY`].
-    pub fn peak(&self, preset: Preset, now: Timestamp) -> u32 {
+    pub(crate) fn peak(&self, preset: Preset, now: Timestamp) -> u32 {
         let Some(requests) = self.requests.get(&preset) else {
             return 0;
         };

@@ -173,7 +173,7 @@ const SCHEDULERS: [&str; 7] = [
 ];
 
 /// The source's preloaded libraries without schedulers; paths are kept as they are written.
-pub fn without_schedulers(libraries: &str) -> String {
+pub(crate) fn without_schedulers(libraries: &str) -> String {
     let kept: Vec<&str> = libraries
         .split(',')
         .map(str::trim)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use egret_base::Limit;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 
 use crate::config::BranchesConfig;
 use crate::error::BranchesError;
@@ -24,7 +24,7 @@ enum Unit {
 pub fn check_settings(
     settings: &BTreeMap<String, String>,
     config: &BranchesConfig,
-    machine_memory: Size,
+    machine_memory: ByteSize,
 ) -> Result<(), BranchesError> {
     for (name, value) in settings {
         let Some((limit, unit)) = limit_of(name, config, machine_memory) else {
@@ -32,7 +32,7 @@ pub fn check_settings(
         };
         let asked = parse(value, unit).ok_or_else(|| BranchesError::Invalid {
             what: "settings",
-            reason: format!("`{value}` is no number with a unit that {name} takes"),
+            reason: format!("`{value}` is not a number with a unit that {name} accepts"),
         })?;
         limit.check(asked).map_err(|exceeded| {
             let shown = match unit {
@@ -48,10 +48,14 @@ pub fn check_settings(
     Ok(())
 }
 
-fn limit_of(name: &str, config: &BranchesConfig, machine_memory: Size) -> Option<(Limit, Unit)> {
+fn limit_of(
+    name: &str,
+    config: &BranchesConfig,
+    machine_memory: ByteSize,
+) -> Option<(Limit, Unit)> {
     let memory = config
         .setting_memory_max
-        .map_or(machine_memory.bytes() / 8, Size::bytes);
+        .map_or(machine_memory.bytes() / 8, ByteSize::bytes);
     let memory = Limit::new("branches.setting_memory_max", memory);
     let sessions = u64::from(config.setting_sessions_max);
     let sessions = Limit::new("branches.setting_sessions_max", sessions);

@@ -11,10 +11,10 @@ use egret_base::Timestamp;
 
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
 
-/// What is on the volume and running.
+/// Survey of the volume and of running postmasters.
 #[derive(Clone, Debug, Default)]
-pub struct Disk {
-    /// Branch data directories.
+pub struct DiskSurvey {
+    /// Branches with a data directory.
     pub branches: BTreeSet<BranchId>,
     /// Branches of which a reset has left files that it staged or replaced.
     pub leftovers: BTreeSet<BranchId>,
@@ -24,19 +24,19 @@ pub struct Disk {
     pub branch_manifests: BTreeMap<BranchId, Timestamp>,
     /// Branches on whose data directory a postmaster runs.
     pub postmasters: BTreeSet<BranchId>,
-    /// Socket directories.
+    /// Branches with a socket directory.
     pub sockets: BTreeSet<BranchId>,
-    /// Template directories.
+    /// Templates with a directory.
     pub templates: BTreeSet<TemplateId>,
     /// Templates whose manifest can be read.
     pub template_manifests: BTreeSet<TemplateId>,
-    /// Names on the volume that are nobody's.
+    /// Names on the volume that belong to no branch or template.
     pub foreign: BTreeSet<String>,
     /// The machine's boot id.
     pub boot_id: String,
 }
 
-impl Disk {
+impl DiskSurvey {
     /// Whether a branch has files, if only those that a reset has put aside.
     fn has_files_of(&self, id: BranchId) -> bool {
         self.branches.contains(&id) || self.formers.contains(&id)
@@ -50,18 +50,20 @@ pub enum Repair {
     Adopt(BranchId),
     /// Start the postmaster that should run.
     Start(BranchId),
-    /// Stop a postmaster that should not run, keeping the branch suspended. What it has written is put on the disk.
+    /// Stop a postmaster that should not run, keeping the branch suspended. What it has written is
+    /// put on the disk.
     StopStray(BranchId),
     /// Do an interrupted reset again.
     FinishReset(BranchId),
-    /// Remove what is left of a reset that is done; what it put aside is put back where there are no other files.
+    /// Remove what is left of a reset that is done; what it put aside is put back where there are
+    /// no other files.
     RemoveLeftovers(BranchId),
     /// An interrupted creation was never acknowledged: a tombstone, purged by the plan.
     Discard(BranchId),
     /// The branch cannot be trusted or is gone: say so.
     Fail(BranchId, &'static str),
-    /// The registry was lost: make the row again from the manifest, unless the name is another branch's. Files that a
-    /// reset has put aside are put back.
+    /// The registry was lost: make the row again from the manifest, unless the name is another
+    /// branch's. Files that a reset has put aside are put back.
     RestoreBranch(BranchId),
     /// The registry was lost: make the row again from the manifest.
     RestoreTemplate(TemplateId),
@@ -69,18 +71,18 @@ pub enum Repair {
     DiscardTemplate(TemplateId),
     /// Remove a socket directory that belongs to no row.
     RemoveSocket(BranchId),
-    /// Leave it alone and report it.
+    /// Leave a foreign file alone and report it.
     ReportForeign(String),
 }
 
 /// Why a branch that was not created `durable` is not started after a crash of the machine.
-pub const MACHINE_CRASHED: &str =
+pub(crate) const MACHINE_CRASHED: &str =
     "the machine restarted while this branch ran without durability; reset it or destroy it";
 /// Why a branch without files cannot run.
-pub const FILES_MISSING: &str = "its files are missing from the volume; destroy it";
+pub(crate) const FILES_MISSING: &str = "its files are missing from the volume; destroy it";
 
 /// Every repair, templates first, since branches refer to them.
-pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Vec<Repair> {
+pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &DiskSurvey) -> Vec<Repair> {
     let mut repairs = Vec::new();
     for template in templates {
         let lost = template.state == TemplateState::Ready && !disk.templates.contains(&template.id);
@@ -101,7 +103,8 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
     let is_restorable =
         |id: &BranchId| disk.branch_manifests.contains_key(id) && disk.has_files_of(*id);
     let mut with_files: Vec<&BranchId> = disk.branches.union(&disk.formers).collect();
-    // The newest first: its name may have been that of a destroyed one whose files are not deleted yet.
+    // The newest first: its name may have been that of a destroyed one whose files are not deleted
+    // yet.
     with_files.sort_by_key(|id| Reverse((disk.branch_manifests.get(*id), **id)));
     for id in with_files {
         if branches.iter().any(|branch| branch.id == *id) {
@@ -142,13 +145,13 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
 }
 
 /// Whether the machine crashed while a branch ran without durability: its files may be torn.
-pub fn ran_in_a_crash(branch: &Branch, boot_id: &str) -> bool {
+pub(crate) fn ran_in_a_crash(branch: &Branch, boot_id: &str) -> bool {
     let ran_in = branch.boot_id.as_deref();
     !branch.durable && ran_in.is_some_and(|ran_in| ran_in != boot_id)
 }
 
 /// What to do about one branch; also for a row that was just made again from its manifest.
-pub fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
+pub(crate) fn of_branch(branch: &Branch, disk: &DiskSurvey) -> Option<Repair> {
     let id = branch.id;
     let runs = disk.postmasters.contains(&id);
     let exists = disk.has_files_of(id);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use egret_base::Limit;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 
 use crate::config::BranchesConfig;
 use crate::core::preset::CHOOSABLE;
@@ -14,19 +14,19 @@ use crate::model::{Branch, NewBranch, Preset};
 /// The longest text of a label's key or value and of a setting's value, in bytes.
 pub const TEXT_BYTES_MAX: u64 = 256;
 
-/// Checks everything that can be checked without looking at the world.
+/// Checks everything that can be checked without I/O.
 ///
 /// # Errors
 /// [`BranchesError::Invalid`].
 pub fn validate(
     request: &NewBranch,
     config: &BranchesConfig,
-    machine_memory: Size,
+    machine_memory: ByteSize,
 ) -> Result<(), BranchesError> {
     if request.preset == Preset::Twin && !request.settings.is_empty() {
         return Err(BranchesError::Invalid {
             what: "settings",
-            reason: "preset twin has the source's own settings: leave them out".to_owned(),
+            reason: "preset twin uses the source's settings: do not give any".to_owned(),
         });
     }
     for (name, value) in &request.settings {
@@ -98,7 +98,7 @@ pub fn ttl(ttl_ms: Option<u64>, config: &BranchesConfig) -> Result<(), BranchesE
     match ttl_ms {
         Some(0) => Err(BranchesError::Invalid {
             what: "ttl_ms",
-            reason: "a lifetime must be longer than nothing".to_owned(),
+            reason: "a lifetime must be longer than zero".to_owned(),
         }),
         Some(ttl_ms) => within(
             Limit::new("branches.ttl_max", config.ttl_max.0),
@@ -121,7 +121,7 @@ pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError>
     } else if existing.durable != durable(request) {
         "another durability"
     } else if request.superuser != existing.superuser
-        && (request.superuser || request.from == crate::model::From::NewestTemplate)
+        && (request.superuser || request.from == crate::model::BranchSource::NewestTemplate)
     {
         // A copy of a superuser's branch is one without being asked for as such.
         "other rights"

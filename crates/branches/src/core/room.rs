@@ -6,35 +6,35 @@ use std::time::Duration;
 use crate::config::BranchesConfig;
 use crate::model::BranchId;
 
-/// How long a stop takes at most, in seconds: as far ahead room is looked for.
+/// The longest time that a stop takes, in seconds: free room is extrapolated that far.
 const REACTION_S: u64 = 2;
 
 /// Growth below this is what any idle server writes.
-pub const GROWTH_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const GROWTH_BYTES_MIN: u64 = 1 << 20;
 
-/// What is known of the volume at one moment.
+/// Free room of the volume and its trend.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub(crate) struct Room {
     /// Bytes that can be written.
     pub free: u64,
-    /// By how many bytes a second that falls.
+    /// Bytes a second by which that falls.
     pub falling_per_s: u64,
 }
 
 impl Room {
     /// Whether something has to be stopped now for the source to keep its room.
-    pub fn is_short(&self, config: &BranchesConfig) -> bool {
+    pub(crate) fn is_short(&self, config: &BranchesConfig) -> bool {
         let lost = self.falling_per_s.saturating_mul(REACTION_S);
         self.free.saturating_sub(lost) < config.free_critical.bytes()
     }
 }
 
-/// Over how long the fall of free room is averaged: the file system writes out in bursts, and one of
-/// them is no rate.
+/// Over how long the fall of free room is averaged: the file system writes out in bursts, and one
+/// of them is no rate.
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// A reading of the free room.
-struct Reading {
+struct FreeRoomSample {
     /// Since any fixed moment.
     at: Duration,
     free: u64,
@@ -42,15 +42,15 @@ struct Reading {
 
 /// The readings of the last half second.
 #[derive(Default)]
-pub struct Trend {
-    readings: VecDeque<Reading>,
+pub(crate) struct Trend {
+    readings: VecDeque<FreeRoomSample>,
 }
 
 impl Trend {
-    /// Adds a reading at a time since any fixed moment. Returns by how many bytes a second free room
-    /// has fallen.
-    pub fn add(&mut self, at: Duration, free: u64) -> u64 {
-        let is_old = |reading: &Reading| at.saturating_sub(reading.at) >= WINDOW;
+    /// Adds a reading at a time since any fixed moment. Returns by how many bytes a second free
+    /// room has fallen.
+    pub(crate) fn add(&mut self, at: Duration, free: u64) -> u64 {
+        let is_old = |reading: &FreeRoomSample| at.saturating_sub(reading.at) >= WINDOW;
         while self.readings.get(1).is_some_and(is_old) {
             self.readings.pop_front();
         }
@@ -59,14 +59,14 @@ impl Trend {
             let elapsed = at.saturating_sub(first.at).max(WINDOW);
             (fell / elapsed.as_secs_f64()) as u64
         });
-        self.readings.push_back(Reading { at, free });
+        self.readings.push_back(FreeRoomSample { at, free });
         rate
     }
 }
 
 /// The branch that has grown most between two measurements of bytes on the disk; `None` when none
 /// has: stopping one that does not grow gives nothing back.
-pub fn fastest_growing(
+pub(crate) fn fastest_growing(
     before: &HashMap<BranchId, u64>,
     after: &HashMap<BranchId, u64>,
 ) -> Option<BranchId> {

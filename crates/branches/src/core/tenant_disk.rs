@@ -1,10 +1,11 @@
 //! How much of the volume the branches of each tenant take, and when that is to be measured again.
 //!
-//! Measuring looks at the extents of every changed file, free room at two numbers. So what is written
-//! anywhere on the volume is counted by the fall of free room, and a tenant is measured when that
-//! could have taken it over its limit: never while it is far from it, and each [`STEP_BYTES`] when it
-//! is near. A tenant that is new has what was written since it was missing in the list, at most, and is
-//! not measured for being new: that of all branches of a burst takes longer than to make them.
+//! Measuring looks at the extents of every changed file, free room at two numbers. So what is
+//! written anywhere on the volume is counted by the fall of free room, and a tenant is measured
+//! when that could have taken it over its limit: never while it is far from it, and each
+//! [`STEP_BYTES`] when it is near. A tenant that is new has what was written since it was missing
+//! in the list, at most, and is not measured for being new: that of all branches of a burst takes
+//! longer than to make them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,7 +13,7 @@ use crate::core::room::fastest_growing;
 use crate::model::BranchId;
 
 /// A tenant near its limit is measured when so much has been written to the volume.
-pub const STEP_BYTES: u64 = 16 << 20;
+pub(crate) const STEP_BYTES: u64 = 16 << 20;
 
 /// What the branches of one tenant take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +54,7 @@ struct TenantMeasurement {
 
 /// The latest measurement of each tenant.
 #[derive(Default)]
-pub struct TenantDisks {
+pub(crate) struct TenantDisks {
     free: Option<u64>,
     /// By how many bytes free room has fallen since the start; rises are not taken off.
     written: u64,
@@ -63,18 +64,19 @@ pub struct TenantDisks {
 
 impl TenantDisks {
     /// Notes how much can be written to the volume.
-    pub fn note_free(&mut self, free: u64) {
+    pub(crate) fn note_free(&mut self, free: u64) {
         let before = self.free.replace(free).unwrap_or(free);
         self.written = self.written.saturating_add(before.saturating_sub(free));
     }
 
-    /// How much has been written: to be passed to [`TenantDisks::record`] with what is measured now.
-    pub fn written(&self) -> u64 {
+    /// How much has been written: to be passed to [`TenantDisks::record`] with what is measured
+    /// now.
+    pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
     /// Whether a tenant may have grown over the limit since it was measured.
-    pub fn is_due(&self, tenant: &str, limit: u64) -> bool {
+    pub(crate) fn is_due(&self, tenant: &str, limit: u64) -> bool {
         let Some(measured) = self.tenants.get(tenant) else {
             return true;
         };
@@ -82,9 +84,10 @@ impl TenantDisks {
         self.written - measured.at >= room.max(STEP_BYTES)
     }
 
-    /// Notes what was measured; a branch of which not all is counted takes no less than before. Returns
-    /// the branch to be stopped: where the tenant is over the limit, the one that has grown most.
-    pub fn record(
+    /// Notes what was measured; a branch of which not all is counted takes no less than before.
+    /// Returns the branch to be stopped: where the tenant is over the limit, the one that has grown
+    /// most.
+    pub(crate) fn record(
         &mut self,
         tenant: &str,
         at: u64,
@@ -97,8 +100,12 @@ impl TenantDisks {
         let is_over = disk.bytes > limit;
         let is_full = disk.bytes >= limit;
         let measurement = TenantMeasurement { disk, at, is_full };
-        let before = self.tenants.insert(tenant.to_owned(), measurement);
-        let mut before = before.filter(|_| is_over)?.disk.branches;
+        let mut before = self
+            .tenants
+            .insert(tenant.to_owned(), measurement)
+            .filter(|_| is_over)?
+            .disk
+            .branches;
         let now = &self.tenants.get(tenant)?.disk.branches;
         // Branches that are new since then had nothing.
         for id in now.keys() {
@@ -108,22 +115,22 @@ impl TenantDisks {
     }
 
     /// What a tenant took when it was measured last; 0 when it never was.
-    pub fn bytes_of(&self, tenant: &str) -> u64 {
+    pub(crate) fn bytes_of(&self, tenant: &str) -> u64 {
         self.tenants
             .get(tenant)
             .map_or(0, |measured| measured.disk.bytes)
     }
 
     /// Whether a tenant took as much as it may when it was measured last.
-    pub fn is_full(&self, tenant: &str) -> bool {
+    pub(crate) fn is_full(&self, tenant: &str) -> bool {
         self.tenants
             .get(tenant)
             .is_some_and(|measured| measured.is_full)
     }
 
-    /// Notes which tenants have branches or templates; `at` is [`TenantDisks::written`] before they were
-    /// listed. Others are forgotten. Those of the first list may have anything.
-    pub fn note_tenants(&mut self, at: u64, tenants: BTreeSet<String>) {
+    /// Notes which tenants have branches or templates; `at` is [`TenantDisks::written`] before they
+    /// were listed. Others are forgotten. Those of the first list may have anything.
+    pub(crate) fn note_tenants(&mut self, at: u64, tenants: BTreeSet<String>) {
         self.tenants.retain(|tenant, _| tenants.contains(tenant));
         let list = TenantList { at, tenants };
         let Some(before) = self.listed.replace(list) else {
@@ -142,14 +149,14 @@ impl TenantDisks {
 
 /// Ranges of bytes of a device that do not overlap.
 #[derive(Debug, Default)]
-pub struct Ranges {
+pub(crate) struct Ranges {
     /// The end of each by its start.
     ends: BTreeMap<u64, u64>,
 }
 
 impl Ranges {
     /// Adds a range. Returns how many bytes of it are new.
-    pub fn add(&mut self, start: u64, length: u64) -> u64 {
+    pub(crate) fn add(&mut self, start: u64, length: u64) -> u64 {
         let (mut first, mut end) = (start, start.saturating_add(length));
         let mut known = 0;
         // Those that begin before its end and end at or behind its start, the last one first.

@@ -31,15 +31,15 @@ fn names() {
 fn origins_read_what_they_show() {
     let id = TemplateId::new(Timestamp::from_micros(1), [7; 10]);
     for origin in [
-        From::NewestTemplate,
-        From::Head,
-        From::Template(id),
-        From::Branch("pr-1".parse().unwrap()),
+        BranchSource::NewestTemplate,
+        BranchSource::Head,
+        BranchSource::Template(id),
+        BranchSource::Branch("pr-1".parse().unwrap()),
     ] {
         assert_eq!(origin.to_string().parse(), Ok(origin));
     }
     for bad in ["", "tip", "branch:", "branch:A", "template:x"] {
-        assert!(bad.parse::<From>().is_err(), "{bad}");
+        assert!(bad.parse::<BranchSource>().is_err(), "{bad}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! What schema `egret` of a source holds for others than those who branch it, and how templates are
-//! rid of it: deliveries, requests, and documents of other tenants.
+//! What schema `egret` of a source holds for tenants other than the one that branches it, and its
+//! removal from templates: deliveries, requests, and documents of other tenants.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -57,19 +57,15 @@ impl FromStr for DocumentRetention {
 
 /// A table of schema `egret`.
 struct Table {
-    /// Qualified and quoted.
     name: String,
     /// Its name without the schema, or that of the table that it is a partition of.
     of: String,
 }
 
-/// Deletes, in a database of a copy that nobody else uses, what Egret keeps there for others.
+/// Deletes, in a database of a copy without other sessions, what Egret keeps there for others.
 ///
 /// Tables whose owner is not the bootstrap superuser are not Egret's. Triggers do not fire: a role
 /// of the source may have made some.
-///
-/// # Errors
-/// The server's.
 pub async fn purge(client: &Client, documents: DocumentRetention) -> Result<(), PostgresError> {
     let tables = tables(client).await?;
     if tables.is_empty() {
@@ -146,7 +142,8 @@ async fn purge_documents<'a>(
     let sql = "DELETE FROM ONLY egret.document_tenant WHERE tenant_id = ANY ($1)";
     let deleted = client.execute(sql, &[&removed]).await;
     deleted.map_err(server("delete tenants of documents"))?;
-    // Rows of the feed are about documents of several tenants; its position goes on from the last row.
+    // Rows of the feed are about documents of several tenants; its position goes on from the last
+    // row.
     run(client, include_str!("sql/forget_feed.sql")).await?;
     for table in named(tables, &["document_feed", "document_tenant"]) {
         rewritten.insert(&table.name);

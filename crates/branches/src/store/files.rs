@@ -1,10 +1,11 @@
-//! Where things are on the volume, their manifests, and what is found there.
+//! Layout of the volume, manifests, and the survey of what is on it.
 //!
 //! ```text
 //! <volume>/source/                    data directory of the embedded server
 //! <volume>/templates/<id>/  <id>.json a template and its manifest
 //! <volume>/branches/<id>/   <id>.json a branch and its manifest
-//! <volume>/branches/<id>.staged, <id>.former    the new files of a branch that is being reset, and those before
+//! <volume>/branches/<id>.staged      the new files of a branch that is being reset, …
+//! <volume>/branches/<id>.former      … and its files before the reset
 //! <run>/<id>/                         a branch's socket and what its postmaster prints
 //! ```
 
@@ -16,33 +17,34 @@ use egret_postgres::postmaster::in_directory;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::core::reconcile::Disk;
+use crate::core::reconcile::DiskSurvey;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, Template, TemplateId};
 use crate::store::volume::remove_tree;
 
-/// What is added to the name of a branch's directory for a copy that a reset is about to put in its place.
+/// What is added to the name of a branch's directory for a copy that a reset is about to put in its
+/// place.
 const STAGED: &str = ".staged";
 
 /// What is added to it for the files before a reset, until that is done.
 const FORMER: &str = ".former";
 
+/// The number in the socket's name of every branch; its directory is private.
+pub(crate) const SOCKET_PORT: u16 = 5432;
+
 /// The paths of one Egret.
 #[derive(Clone, Debug)]
 pub struct Paths {
-    /// The volume's root.
     pub volume: PathBuf,
     /// Where socket directories go; short, for unix sockets allow 107 bytes.
     pub run: PathBuf,
 }
 
 impl Paths {
-    /// All templates.
     pub fn templates(&self) -> PathBuf {
         self.volume.join("templates")
     }
 
-    /// All branches.
     pub fn branches(&self) -> PathBuf {
         self.volume.join("branches")
     }
@@ -57,8 +59,9 @@ impl Paths {
         self.branches().join(id.hex())
     }
 
-    /// The files that a reset is about to give a branch, and those that are to be removed after one.
-    pub fn staged(&self, id: BranchId) -> PathBuf {
+    /// The files that a reset is about to give a branch, and those that are to be removed after
+    /// one.
+    pub(crate) fn staged(&self, id: BranchId) -> PathBuf {
         self.branches().join(format!("{}{STAGED}", id.hex()))
     }
 
@@ -67,9 +70,9 @@ impl Paths {
         self.branches().join(format!("{}{FORMER}", id.hex()))
     }
 
-    /// All directories with files of a branch: the present ones, those that a reset is about to give it, and those that
-    /// it had before a reset.
-    pub fn files_of(&self, id: BranchId) -> [PathBuf; 3] {
+    /// All directories with files of a branch: the present ones, those that a reset is about to
+    /// give it, and those that it had before a reset.
+    pub(crate) fn files_of(&self, id: BranchId) -> [PathBuf; 3] {
         [self.branch(id), self.staged(id), self.former(id)]
     }
 
@@ -79,14 +82,11 @@ impl Paths {
     }
 
     /// The socket directory of a template while it is built.
-    pub fn builder_socket(&self, id: TemplateId) -> PathBuf {
+    pub(crate) fn builder_socket(&self, id: TemplateId) -> PathBuf {
         self.run.join(format!("t{}", id.hex()))
     }
 
     /// Makes the directories that hold branches, templates and sockets.
-    ///
-    /// # Errors
-    /// [`BranchesError::Io`].
     pub fn make(&self) -> Result<(), BranchesError> {
         for directory in [self.templates(), self.branches(), self.run.clone()] {
             fs::create_dir_all(&directory).map_err(io("create", &directory))?;
@@ -97,16 +97,13 @@ impl Paths {
     }
 }
 
-/// Where the manifest of a data directory is.
-pub fn manifest_of(data: &Path) -> PathBuf {
+/// Path of the manifest of a data directory.
+pub(crate) fn manifest_of(data: &Path) -> PathBuf {
     data.with_extension("json")
 }
 
 /// Writes the manifest of a branch or template beside its data directory, in one step.
-///
-/// # Errors
-/// [`BranchesError::Io`].
-pub fn write_manifest<T: Serialize>(data: &Path, value: &T) -> Result<(), BranchesError> {
+pub(crate) fn write_manifest<T: Serialize>(data: &Path, value: &T) -> Result<(), BranchesError> {
     let path = manifest_of(data);
     let new = path.with_extension("json.new");
     let text =
@@ -116,12 +113,13 @@ pub fn write_manifest<T: Serialize>(data: &Path, value: &T) -> Result<(), Branch
 }
 
 /// Reads a manifest; `None` when it is missing or not one.
-pub fn read_manifest<T: DeserializeOwned>(data: &Path) -> Option<T> {
+pub(crate) fn read_manifest<T: DeserializeOwned>(data: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(manifest_of(data)).ok()?).ok()
 }
 
-/// The manifest of a branch that has a row for its present files while the former ones are still kept. Which of the two
-/// it describes is told by the former files: as long as they are there, they are the branch's.
+/// The manifest of a branch that has a row for its present files while the former ones are still
+/// kept. Which of the two it describes is told by the former files: as long as they are there, they
+/// are the branch's.
 #[derive(Serialize)]
 struct DoubleManifest<'a> {
     #[serde(flatten)]
@@ -135,12 +133,10 @@ struct FormerManifest {
     former: Option<Branch>,
 }
 
-/// Writes the manifest of a branch whose reset is recorded and whose former files are kept: these are what the manifest
-/// described before. One that described nothing is not written, for files and manifest would not belong together.
-///
-/// # Errors
-/// [`BranchesError::Io`].
-pub fn write_double_manifest(data: &Path, branch: &Branch) -> Result<(), BranchesError> {
+/// Writes the manifest of a branch whose reset is recorded and whose former files are kept: these
+/// are what the manifest described before. One that described nothing is not written, for files and
+/// manifest would not belong together.
+pub(crate) fn write_double_manifest(data: &Path, branch: &Branch) -> Result<(), BranchesError> {
     match read_former_manifest(data) {
         Some(former) => write_manifest(
             data,
@@ -153,18 +149,15 @@ pub fn write_double_manifest(data: &Path, branch: &Branch) -> Result<(), Branche
     }
 }
 
-/// Reads what the manifest of a branch says of its former files, which must be kept still; `None` when it is missing or
-/// not one.
-pub fn read_former_manifest(data: &Path) -> Option<Branch> {
+/// Reads what the manifest of a branch says of its former files, which must be kept still; `None`
+/// when it is missing or not one.
+pub(crate) fn read_former_manifest(data: &Path) -> Option<Branch> {
     let of_former = read_manifest::<FormerManifest>(data)?.former;
     of_former.or_else(|| read_manifest(data))
 }
 
 /// Has the manifest of a branch describe its former files alone, which are about to be put back.
-///
-/// # Errors
-/// [`BranchesError::Io`].
-pub fn restore_former_manifest(data: &Path) -> Result<(), BranchesError> {
+pub(crate) fn restore_former_manifest(data: &Path) -> Result<(), BranchesError> {
     match read_manifest::<FormerManifest>(data).and_then(|manifest| manifest.former) {
         Some(former) => write_manifest(data, &former),
         None => Ok(()),
@@ -172,9 +165,6 @@ pub fn restore_former_manifest(data: &Path) -> Result<(), BranchesError> {
 }
 
 /// Removes a file if it is there.
-///
-/// # Errors
-/// [`BranchesError::Io`].
 pub fn remove_file(path: &Path) -> Result<(), BranchesError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -185,21 +175,18 @@ pub fn remove_file(path: &Path) -> Result<(), BranchesError> {
 }
 
 /// Removes a directory with everything in it, if it is there. What is in it may be a branch's.
-///
-/// # Errors
-/// [`BranchesError::Io`].
 pub fn remove_directory(path: &Path) -> Result<(), BranchesError> {
     remove_tree(path).map_err(io("remove", path))
 }
 
-/// Looks at everything there is.
+/// Surveys branches, templates, sockets and postmasters.
 ///
 /// # Errors
 /// [`BranchesError::Io`] when a directory cannot be read.
-pub fn survey(paths: &Paths) -> Result<Disk, BranchesError> {
-    let mut disk = Disk {
+pub fn survey(paths: &Paths) -> Result<DiskSurvey, BranchesError> {
+    let mut disk = DiskSurvey {
         boot_id: boot_id(),
-        ..Disk::default()
+        ..DiskSurvey::default()
     };
     for entry in entries(&paths.branches())? {
         match id_of_directory::<BranchId>(&entry) {

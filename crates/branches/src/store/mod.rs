@@ -1,11 +1,11 @@
 //! The only place of this engine that touches disk or SQL.
 
-pub mod ahead;
-pub mod egret_schema;
+pub(crate) mod egret_schema;
 pub mod files;
-pub mod loss;
 pub mod prepare;
 pub mod proof;
+pub(crate) mod readahead;
+pub(crate) mod recovery_loss;
 pub mod registry;
 pub mod secret;
 pub mod source;

@@ -10,16 +10,17 @@ use egret_postgres::bounded;
 use egret_postgres::cluster::{IDENT_MAP, SUPERUSER, ident_map, write_owned};
 use egret_postgres::error::server;
 use egret_postgres::listen::quote_literal;
-use egret_postgres::owner::Owner;
+use egret_postgres::owner::RunAsUser;
 use tokio_postgres::Client;
 
 use super::egret_schema::{self, DocumentRetention};
 use crate::error::{BranchesError, io};
 
-/// The role by which users work on a branch; a superuser only of a branch that was asked for with one.
+/// The role by which users work on a branch; a superuser only of a branch that was asked for with
+/// one.
 pub const ROLE: &str = "egret_branch";
 
-/// What tells of a running server or of its role in a cluster of servers.
+/// Files that belong to a running server or to its role in replication.
 const FILES: [&str; 7] = [
     "postmaster.pid",
     "postmaster.opts",
@@ -46,15 +47,13 @@ const EMPTIED: [&str; 8] = [
 /// Makes a fresh copy of a data directory startable as a stranger to its source.
 ///
 /// The copy belongs to the server's user, and Egret may be root: no link in it is followed.
-///
-/// # Errors
-/// [`BranchesError::Io`].
-pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError> {
+pub(crate) fn neutralise_files(data: &Path, owner: &RunAsUser) -> Result<(), BranchesError> {
     let top = Directory::open(data).map_err(io("open", data))?;
     if let Some(link) = find_link(&top, Path::new(""), 0).map_err(io("read", data))? {
         return Err(BranchesError::Source {
             reason: format!(
-                "{} is a link out of the data directory: a copy would share what it points to; move the files back",
+                "{} is a link to a place outside the data directory: copies would share its \
+                 target; move the files back",
                 link.display()
             ),
         });
@@ -77,8 +76,8 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
     Ok(())
 }
 
-/// The first symbolic link below a directory; `path` is how it is called, `depth` how many are above
-/// it.
+/// The first symbolic link below a directory; `path` is how it is called, `depth` how many are
+/// above it.
 fn find_link(directory: &Directory, path: &Path, depth: usize) -> std::io::Result<Option<PathBuf>> {
     for name in directory.names()? {
         let name = name?;
@@ -111,10 +110,7 @@ fn empty(top: &Directory, path: &str) -> std::io::Result<()> {
 }
 
 /// Rolls back what the source had prepared, for its locks would be held in every branch.
-///
-/// # Errors
-/// The server's.
-pub async fn roll_back_prepared(client: &Client) -> Result<(), PostgresError> {
+pub(crate) async fn roll_back_prepared(client: &Client) -> Result<(), PostgresError> {
     let sql = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
     let doing = "list the prepared transactions";
     for row in bounded::query(client, doing, sql, &[]).await? {
@@ -130,9 +126,6 @@ pub async fn roll_back_prepared(client: &Client) -> Result<(), PostgresError> {
 
 /// Takes every right that reaches beyond the copy from every role, removes passwords, and makes
 /// the branch role a member of every ordinary role.
-///
-/// # Errors
-/// The server's.
 pub async fn roles(client: &Client) -> Result<(), PostgresError> {
     client
         .batch_execute(include_str!("sql/prepare_roles.sql"))
@@ -141,10 +134,7 @@ pub async fn roles(client: &Client) -> Result<(), PostgresError> {
 }
 
 /// Makes the branch role a superuser of its branch.
-///
-/// # Errors
-/// The server's.
-pub async fn grant_superuser(client: &Client) -> Result<(), PostgresError> {
+pub(crate) async fn grant_superuser(client: &Client) -> Result<(), PostgresError> {
     let sql = format!("ALTER ROLE {ROLE} SUPERUSER");
     client
         .batch_execute(&sql)
@@ -155,9 +145,6 @@ pub async fn grant_superuser(client: &Client) -> Result<(), PostgresError> {
 /// In one database: deletes what Egret keeps there for others, drops subscriptions and foreign
 /// passwords, and hands the superuser's objects to the branch role (REASSIGN OWNED refuses those of
 /// the bootstrap superuser).
-///
-/// # Errors
-/// The server's.
 pub async fn database(client: &Client, documents: DocumentRetention) -> Result<(), PostgresError> {
     roll_back_prepared(client).await?;
     egret_schema::purge(client, documents).await?;

@@ -1,7 +1,7 @@
 //! Proof that a write on a branch did not reach the source: a marker that only the branch has, and
 //! checksums of the source's tables and catalogue before and after.
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_postgres::error::server;
 use egret_postgres::wire::{Session, WireError};
 use egret_postgres::{EmbeddedServer, PostgresError, databases};
@@ -11,24 +11,23 @@ use tokio_postgres::Client;
 
 /// What the source looked like at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceState {
+pub(crate) struct SourceState {
     /// One checksum over every table's rows, by database and table.
     pub tables: String,
     /// One checksum over the definitions in every database's catalogue.
     pub catalogue: String,
     /// How many tables were read.
     pub tables_checked: u64,
-    /// Which transactions are done and which are not: unchanged when nobody wrote meanwhile.
+    /// Which transactions are done and which are not: unchanged when no session wrote meanwhile.
     pub transactions: String,
 }
 
 /// The server to be read, and how long a statement may run there once its reader has given up.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
-    /// The server.
     pub server: &'a EmbeddedServer,
     /// As `statement_timeout` of PostgreSQL.
-    pub statement_timeout: Span,
+    pub statement_timeout: ConfigDuration,
 }
 
 impl Source<'_> {
@@ -43,10 +42,7 @@ impl Source<'_> {
 }
 
 /// Reads the source's state.
-///
-/// # Errors
-/// The server's.
-pub async fn source_state(source: Source<'_>) -> Result<SourceState, PostgresError> {
+pub(crate) async fn source_state(source: Source<'_>) -> Result<SourceState, PostgresError> {
     let first = source.connect("postgres").await?;
     let transactions = transactions(&first).await?;
     let (mut tables, mut catalogue) = (Sha256::new(), Sha256::new());
@@ -92,8 +88,8 @@ async fn transactions(client: &Client) -> Result<String, PostgresError> {
 
 /// Row count and the sum of 128-bit row hashes: independent of order. `table` is quoted already.
 ///
-/// Of all that reads a table, COPY alone runs nothing that its owner defined: a query would call casts of its row type,
-/// and planning one evaluates the expressions of its indexes.
+/// Of all that reads a table, COPY alone runs nothing that its owner defined: a query would call
+/// casts of its row type, and planning one evaluates the expressions of its indexes.
 async fn table_checksum(client: &Client, table: &str) -> Result<String, PostgresError> {
     let fail = |error| server("read a table of the source")(error);
     let copy = format!("COPY {table} TO STDOUT");
@@ -118,10 +114,7 @@ async fn catalogue_checksum(client: &Client) -> Result<String, PostgresError> {
 }
 
 /// Writes a marker to a branch (a schema, a table, a row), reads it back and removes it.
-///
-/// # Errors
-/// The server's.
-pub async fn write_marker(session: &mut Session, marker: &str) -> Result<bool, WireError> {
+pub(crate) async fn write_marker(session: &mut Session, marker: &str) -> Result<bool, WireError> {
     let write = format!(
         "CREATE SCHEMA {marker}; CREATE TABLE {marker}.proof (written text);
          INSERT INTO {marker}.proof VALUES ('{marker}'); SELECT written FROM {marker}.proof"
@@ -137,10 +130,10 @@ pub async fn write_marker(session: &mut Session, marker: &str) -> Result<bool, W
 }
 
 /// Whether any database of the source has a schema of this name.
-///
-/// # Errors
-/// The server's.
-pub async fn schema_in_source(source: Source<'_>, schema: &str) -> Result<bool, PostgresError> {
+pub(crate) async fn schema_in_source(
+    source: Source<'_>,
+    schema: &str,
+) -> Result<bool, PostgresError> {
     let first = source.connect("postgres").await?;
     for database in databases::list(&first).await? {
         let client = source.connect(&database).await?;

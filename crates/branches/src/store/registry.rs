@@ -1,19 +1,20 @@
 //! The registry: branches and templates in `state.db`, intent before action.
 //!
-//! Nobody else writes these tables while Egret runs (it holds the data directory's lock), so they
-//! are read once and looked up in memory after. A change is written to `state.db` first and to
+//! No other process writes these tables while Egret runs (it holds the data directory's lock), so
+//! they are read once and looked up in memory after. A change is written to `state.db` first and to
 //! memory after, one change after the other, so that the two agree.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use egret_base::sync::{lock, read_lock, write_lock};
 use egret_state::rusqlite::{self, params};
 use egret_state::{Database, Migration, StateError, Tables};
 
 use crate::model::{
-    Branch, BranchId, BranchName, BranchState, Change, Loss, RolePassword, Template, TemplateId,
-    TemplateState,
+    Branch, BranchId, BranchName, BranchState, BranchUpdate, Loss, RolePassword, Template,
+    TemplateId, TemplateState,
 };
 
 mod rows;
@@ -57,7 +58,7 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// What of `state.db` is this engine's.
+/// The tables of `state.db` that belong to this engine.
 pub const TABLES: Tables = Tables {
     component: "branches",
     migrations: MIGRATIONS,
@@ -73,32 +74,31 @@ pub struct Registry {
     /// Held from before a change is written until it is known, so that changes follow one another.
     order: Mutex<()>,
     /// Locked for moments only, never while something is flushed: readers do not wait for a disk.
-    known: RwLock<Known>,
+    known: RwLock<RegistryState>,
 }
 
 /// How many branches there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BranchCounts {
-    /// Of all tenants.
+pub(crate) struct BranchCounts {
     pub all: usize,
-    /// Of one.
+    /// Those of one tenant, which a query names.
     pub of_tenant: usize,
 }
 
-/// What the tables hold.
+/// Rows of the tables, kept in memory.
 #[derive(Default)]
-struct Known {
+struct RegistryState {
     branches: HashMap<BranchId, Branch>,
-    /// The living by tenant and name.
+    /// Ids of living branches by tenant and name.
     names: HashMap<String, HashMap<BranchName, BranchId>>,
     templates: BTreeMap<TemplateId, Template>,
-    /// Of the branches that were asked for with them.
+    /// Passwords of roles, of the branches that were requested with them.
     role_passwords: HashMap<BranchId, Vec<RolePassword>>,
-    /// The newest one of the source that is ready.
+    /// The newest template of the source that is ready.
     newest: Option<Arc<Template>>,
 }
 
-impl Known {
+impl RegistryState {
     fn put(&mut self, branch: Branch) {
         if branch.state == BranchState::Destroying {
             self.free_name(&branch);
@@ -120,7 +120,7 @@ impl Known {
         self.newest = newest.cloned().map(Arc::new);
     }
 
-    /// Frees a name that is still this branch's: a tombstone's may be another's already.
+    /// Frees a branch's name, unless another branch has taken it since this one became a tombstone.
     fn free_name(&mut self, branch: &Branch) {
         if let Some(names) = self.names.get_mut(&branch.tenant)
             && names.get(&branch.name) == Some(&branch.id)
@@ -130,16 +130,13 @@ impl Known {
     }
 }
 
-type Answer<T> = Result<T, StateError>;
+type StateResult<T> = Result<T, StateError>;
 
 impl Registry {
     /// Opens the registry, making its tables where they are missing.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn open(path: &Path) -> Answer<Self> {
+    pub fn open(path: &Path) -> StateResult<Self> {
         let flushed = Database::open(path, TABLES.component, TABLES.migrations)?;
-        let mut known = Known::default();
+        let mut known = RegistryState::default();
         for branch in rows::branches(&flushed.lock())? {
             known.put(branch);
         }
@@ -162,24 +159,24 @@ impl Registry {
         })
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Known> {
+    fn read(&self) -> RwLockReadGuard<'_, RegistryState> {
         // The maps are changed by single calls, so a panic elsewhere leaves them whole.
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+        read_lock(&self.known)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, RegistryState> {
+        write_lock(&self.known)
     }
 
     fn in_order(&self) -> MutexGuard<'_, ()> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.order)
     }
 
     /// Records a branch.
     ///
     /// # Errors
     /// [`StateError`]; a second living branch of the same tenant and name is refused.
-    pub fn insert_branch(&self, branch: &Branch) -> Answer<()> {
+    pub(crate) fn insert_branch(&self, branch: &Branch) -> StateResult<()> {
         self.insert_branches(std::slice::from_ref(branch))
     }
 
@@ -187,7 +184,11 @@ impl Registry {
     ///
     /// # Errors
     /// [`StateError`], as [`Registry::insert_branch`].
-    pub fn insert_branch_with(&self, branch: &Branch, passwords: Vec<RolePassword>) -> Answer<()> {
+    pub(crate) fn insert_branch_with(
+        &self,
+        branch: &Branch,
+        passwords: Vec<RolePassword>,
+    ) -> StateResult<()> {
         let _order = self.in_order();
         let mut connection = self.flushed.lock();
         let transaction = connection.transaction()?;
@@ -205,7 +206,7 @@ impl Registry {
     }
 
     /// The password that a role has in a branch which was asked for with such.
-    pub fn role_password(&self, id: BranchId, role: &str) -> Option<RolePassword> {
+    pub(crate) fn role_password(&self, id: BranchId, role: &str) -> Option<RolePassword> {
         let known = self.read();
         let passwords = known.role_passwords.get(&id)?;
         let found = passwords.iter().find(|password| password.role == role);
@@ -213,10 +214,7 @@ impl Registry {
     }
 
     /// Records several branches, all or none.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn insert_branches(&self, branches: &[Branch]) -> Answer<()> {
+    pub(crate) fn insert_branches(&self, branches: &[Branch]) -> StateResult<()> {
         let _order = self.in_order();
         let mut connection = self.flushed.lock();
         let transaction = connection.transaction()?;
@@ -232,10 +230,7 @@ impl Registry {
     }
 
     /// Stores everything about a branch that changes with its state.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn update_branch(&self, branch: &Branch) -> Answer<()> {
+    pub(crate) fn update_branch(&self, branch: &Branch) -> StateResult<()> {
         let _order = self.in_order();
         let leaves = branch.state == BranchState::Destroying && !branch.durable;
         let database = if leaves { &self.relaxed } else { &self.flushed };
@@ -254,14 +249,12 @@ impl Registry {
         Ok(())
     }
 
-    /// Gives a branch of the pool to whom it is leased to: the whole row becomes `branch`. Of a
-    /// crash of the machine right after, the pool's row is left, which is discarded.
+    /// Turns a row of the pool into the leased branch: the whole row becomes `branch`. The commit
+    /// is not flushed: after a crash of the machine right after it, the row is the pool's again and
+    /// is discarded.
     ///
-    /// Returns whether it was; not when the name is taken.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn lease_branch(&self, branch: &Branch) -> Answer<bool> {
+    /// Returns whether the row was changed; it is not when the name is taken.
+    pub(crate) fn lease_branch(&self, branch: &Branch) -> StateResult<bool> {
         let _order = self.in_order();
         if self.branch_named(&branch.tenant, &branch.name).is_some() {
             return Ok(false);
@@ -276,15 +269,12 @@ impl Registry {
     }
 
     /// Stores a change that the user asked for.
-    ///
-    /// # Errors
-    /// [`StateError`].
     pub fn change_branch(
         &self,
         id: BranchId,
-        change: &Change,
+        change: &BranchUpdate,
         now: egret_base::Timestamp,
-    ) -> Answer<()> {
+    ) -> StateResult<()> {
         let _order = self.in_order();
         let Some(mut changed) = self.branch(id) else {
             return Ok(());
@@ -305,10 +295,7 @@ impl Registry {
     }
 
     /// Forgets a branch whose files are gone.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn delete_branch(&self, id: BranchId) -> Answer<()> {
+    pub(crate) fn delete_branch(&self, id: BranchId) -> StateResult<()> {
         let _order = self.in_order();
         if self.read().role_passwords.contains_key(&id) {
             rows::delete_role_passwords(&self.relaxed.lock(), id)?;
@@ -331,7 +318,7 @@ impl Registry {
     }
 
     /// The branches that fit, oldest first.
-    pub fn branches_where(&self, fits: impl Fn(&Branch) -> bool) -> Vec<Branch> {
+    pub(crate) fn branches_where(&self, fits: impl Fn(&Branch) -> bool) -> Vec<Branch> {
         let known = self.read();
         let mut found: Vec<Branch> = known
             .branches
@@ -352,7 +339,11 @@ impl Registry {
     }
 
     /// How many of the branches that fit there are, in all and of a tenant.
-    pub fn counts_where(&self, tenant: &str, fits: impl Fn(&Branch) -> bool) -> BranchCounts {
+    pub(crate) fn counts_where(
+        &self,
+        tenant: &str,
+        fits: impl Fn(&Branch) -> bool,
+    ) -> BranchCounts {
         let mut counts = BranchCounts::default();
         for branch in self.read().branches.values().filter(|branch| fits(branch)) {
             counts.all += 1;
@@ -362,7 +353,7 @@ impl Registry {
     }
 
     /// How many branches fit.
-    pub fn count_where(&self, fits: impl Fn(&Branch) -> bool) -> usize {
+    pub(crate) fn count_where(&self, fits: impl Fn(&Branch) -> bool) -> usize {
         let known = self.read();
         known
             .branches
@@ -372,7 +363,7 @@ impl Registry {
     }
 
     /// The living branch of this name.
-    pub fn branch_named(&self, tenant: &str, name: &BranchName) -> Option<Branch> {
+    pub(crate) fn branch_named(&self, tenant: &str, name: &BranchName) -> Option<Branch> {
         let known = self.read();
         let id = known.names.get(tenant)?.get(name)?;
         known.branches.get(id).cloned()
@@ -384,10 +375,7 @@ impl Registry {
     }
 
     /// Records a template or stores its present state.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn put_template(&self, template: &Template) -> Answer<()> {
+    pub(crate) fn put_template(&self, template: &Template) -> StateResult<()> {
         let _order = self.in_order();
         rows::put_template(&self.flushed.lock(), template)?;
         let mut known = self.write();
@@ -397,10 +385,7 @@ impl Registry {
     }
 
     /// Forgets a template whose files are gone.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn delete_template(&self, id: TemplateId) -> Answer<()> {
+    pub(crate) fn delete_template(&self, id: TemplateId) -> StateResult<()> {
         let _order = self.in_order();
         self.flushed
             .lock()
@@ -419,7 +404,7 @@ impl Registry {
     }
 
     /// The newest template of the source that is ready.
-    pub fn newest_template(&self) -> Option<Arc<Template>> {
+    pub(crate) fn newest_template(&self) -> Option<Arc<Template>> {
         self.read().newest.clone()
     }
 
@@ -434,18 +419,12 @@ impl Registry {
     }
 
     /// Flushes what was only written; see [`Database::checkpoint`].
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn checkpoint(&self) -> Answer<()> {
+    pub fn checkpoint(&self) -> StateResult<()> {
         self.relaxed.checkpoint()
     }
 
     /// The sizes of pools that a user chose, by preset.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn pool_sizes(&self) -> Answer<BTreeMap<String, u32>> {
+    pub(crate) fn pool_sizes(&self) -> StateResult<BTreeMap<String, u32>> {
         let connection = self.flushed.lock();
         let mut statement = connection.prepare("SELECT preset, size FROM pool")?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -454,10 +433,7 @@ impl Registry {
 
     /// Stores the size that a user chose for the pool of a preset; `None` leaves it to the
     /// configuration again.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn set_pool_size(&self, preset: &str, size: Option<u32>) -> Answer<()> {
+    pub(crate) fn set_pool_size(&self, preset: &str, size: Option<u32>) -> StateResult<()> {
         let connection = self.flushed.lock();
         match size {
             Some(size) => connection.execute(

@@ -35,7 +35,7 @@ impl Secret {
         let key = key.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| {
             let broken = std::io::Error::new(
                 std::io::ErrorKind::InvalidData,
-                "it does not hold a key: remove it for new passwords",
+                "it does not hold a key: remove it, and a new key and new passwords are made",
             );
             io("read", path)(broken)
         })?;
@@ -53,7 +53,7 @@ impl Secret {
     }
 
     /// What verifiers of branches that do not exist are derived from.
-    pub fn decoy_key(&self) -> [u8; 32] {
+    pub(crate) fn decoy_key(&self) -> [u8; 32] {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         mac.update(b"egret/decoy");

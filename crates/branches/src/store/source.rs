@@ -1,4 +1,4 @@
-//! What is asked of a source: whether it can be branched, where its log stands, a consistent copy.
+//! Queries of a source: whether it can be branched, the position of its log, a consistent copy.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use egret_postgres::cluster::write_owned;
 use egret_postgres::databases::CONNECTABLE_DATABASES;
 use egret_postgres::error::server;
 use egret_postgres::listen::quote_identifier;
-use egret_postgres::owner::Owner;
+use egret_postgres::owner::RunAsUser;
 use egret_postgres::{PostgresError, pidfile};
 use tokio_postgres::{Client, Row};
 
@@ -26,18 +26,18 @@ const LIST_DATABASES: &str = "list the databases";
 const ROLE_PASSWORDS_MAX: usize = 10_000;
 
 /// What a session of this role in this database starts with, other than its own parameters.
-pub const SESSION_DEFAULTS: &str = "SELECT setdatabase, setrole, setconfig \
+pub(crate) const SESSION_DEFAULTS: &str = "SELECT setdatabase, setrole, setconfig \
      FROM pg_catalog.pg_db_role_setting";
 
 /// Tables of the user that are worth planning for, the most written and read first.
-pub const BUSY_TABLES: &str = "SELECT pg_catalog.format('%I.%I', schemaname, relname) \
+pub(crate) const BUSY_TABLES: &str = "SELECT pg_catalog.format('%I.%I', schemaname, relname) \
      FROM pg_catalog.pg_stat_user_tables \
      WHERE pg_catalog.has_table_privilege(relid, 'SELECT') \
      ORDER BY n_tup_ins + n_tup_upd + n_tup_del + coalesce(idx_scan, 0) + seq_scan DESC, relid \
      LIMIT 32";
 
 /// The files of those tables, their indexes and their sequences, relative to the data directory.
-pub const BUSY_FILES: &str = "WITH busy AS (
+pub(crate) const BUSY_FILES: &str = "WITH busy AS (
          SELECT relid FROM pg_catalog.pg_stat_user_tables
          ORDER BY n_tup_ins + n_tup_upd + n_tup_del + coalesce(idx_scan, 0) + seq_scan DESC, relid
          LIMIT 32)
@@ -49,16 +49,17 @@ pub const BUSY_FILES: &str = "WITH busy AS (
      JOIN pg_catalog.pg_class AS sequence ON sequence.oid = objid AND sequence.relkind = 'S'
      WHERE deptype IN ('a', 'i')";
 
-/// Whether definitions run code of the user's. The event trigger that guards schema `egret` is none.
-pub const HAS_EVENT_TRIGGERS: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger \
+/// Whether definitions run code of the user's. The event trigger that guards schema `egret` is
+/// none.
+pub(crate) const HAS_EVENT_TRIGGERS: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger \
      WHERE evtfoid IS DISTINCT FROM pg_catalog.to_regprocedure('egret.guard_schema()'))";
 
-/// What the server says of itself.
+/// Facts about the source that decide how it is copied.
 #[derive(Clone, Debug)]
 pub struct SourceFacts {
     /// Name and system identifier.
     pub identity: SourceIdentity,
-    /// `shared_preload_libraries`.
+    /// Value of setting `shared_preload_libraries`.
     pub preload_libraries: String,
     /// Prepared transactions its log may hold; a copy must allow as many.
     pub max_prepared_transactions: String,
@@ -103,9 +104,6 @@ pub async fn examine(
 }
 
 /// Writes a checkpoint, so that a copy has little to recover.
-///
-/// # Errors
-/// The server's.
 pub async fn checkpoint(client: &Client) -> Result<(), PostgresError> {
     client
         .batch_execute("CHECKPOINT")
@@ -114,10 +112,7 @@ pub async fn checkpoint(client: &Client) -> Result<(), PostgresError> {
 }
 
 /// Where the write-ahead log stands now.
-///
-/// # Errors
-/// The server's.
-pub async fn wal_position(client: &Client) -> Result<String, PostgresError> {
+pub(crate) async fn wal_position(client: &Client) -> Result<String, PostgresError> {
     let doing = "read the WAL position";
     let row = client
         .query_one("SELECT pg_current_wal_insert_lsn()::text", &[])
@@ -139,14 +134,16 @@ pub async fn role_passwords(client: &Client) -> Result<Vec<RolePassword>, Branch
     if rows.len() > ROLE_PASSWORDS_MAX {
         return Err(BranchesError::Source {
             reason: format!(
-                "more than {ROLE_PASSWORDS_MAX} of its roles have passwords: create the branch without those of roles"
+                "more than {ROLE_PASSWORDS_MAX} of its roles have passwords: create the branch \
+                 without role passwords"
             ),
         });
     }
     let password = |row: &tokio_postgres::Row| {
         let verifier = row.try_get::<_, &str>("verifier").ok()?.parse().ok()?;
         Some(RolePassword {
-            // In a cluster without an encoding a name may be any bytes; the proxy takes UTF-8 alone.
+            // In a cluster without an encoding a name may be any bytes; the proxy takes UTF-8
+            // alone.
             role: row.try_get("role").ok()?,
             verifier: Arc::new(verifier),
             valid_until: row
@@ -158,10 +155,7 @@ pub async fn role_passwords(client: &Client) -> Result<Vec<RolePassword>, Branch
 }
 
 /// Every database but the empty one, and whether it can be connected to: what is to be prepared.
-///
-/// # Errors
-/// The server's.
-pub async fn all_databases(client: &Client) -> Result<Vec<(String, bool)>, PostgresError> {
+pub(crate) async fn all_databases(client: &Client) -> Result<Vec<(String, bool)>, PostgresError> {
     let sql = "SELECT datname::text, datallowconn FROM pg_database WHERE datname <> 'template0' ORDER BY 1";
     let rows = bounded::query(client, LIST_DATABASES, sql, &[]).await?;
     let database = |row: &Row| {
@@ -172,20 +166,14 @@ pub async fn all_databases(client: &Client) -> Result<Vec<(String, bool)>, Postg
 }
 
 /// The databases of a copy that can be connected to, templates left out.
-///
-/// # Errors
-/// The server's.
-pub async fn connectable_databases(client: &Client) -> Result<Vec<String>, PostgresError> {
+pub(crate) async fn connectable_databases(client: &Client) -> Result<Vec<String>, PostgresError> {
     let rows = bounded::query(client, LIST_DATABASES, CONNECTABLE_DATABASES, &[]).await?;
     let name = |row: &Row| bounded::value(row, 0, LIST_DATABASES);
     rows.iter().map(name).collect()
 }
 
 /// Lets sessions into a database, or keeps them out.
-///
-/// # Errors
-/// The server's.
-pub async fn allow_connections(
+pub(crate) async fn allow_connections(
     client: &Client,
     database: &str,
     allow: &Admission,
@@ -206,9 +194,7 @@ pub async fn allow_connections(
 
 /// Whether a database lets sessions in.
 pub enum Admission {
-    /// It does.
     Open,
-    /// It does not.
     Closed,
 }
 
@@ -217,15 +203,12 @@ pub enum Admission {
 /// An atomic driver takes one snapshot. The others copy file by file in backup mode: the copy then
 /// recovers from the log of the time it was taken in, which a replication slot keeps from being
 /// recycled (PostgreSQL documentation, "Making a Base Backup Using the Low Level API").
-///
-/// # Errors
-/// The server's or the file system's.
 pub async fn copy(
     client: &Client,
     volume: &std::sync::Arc<dyn Volume>,
     data: &Path,
     to: &Path,
-    owner: &Owner,
+    owner: &RunAsUser,
 ) -> Result<(), BranchesError> {
     if volume.is_atomic() {
         let (volume, from, to) = (volume.clone(), data.to_owned(), to.to_owned());
@@ -297,7 +280,7 @@ fn copy_log(from: &Path, to: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// What the work answers.
-pub async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BranchesError> + Send + 'static,
 ) -> Result<T, BranchesError> {
     tokio::task::spawn_blocking(work)

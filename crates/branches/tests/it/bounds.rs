@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use egret_base::{Coded, Kind};
+use egret_base::test_support::eventually;
+use egret_base::{CodedError, Kind};
 use egret_branches::BranchesError;
 use egret_branches::model::{BranchState, DEFAULT_TENANT, NewBranch};
 
@@ -41,13 +42,16 @@ fn names(directory: &PathBuf) -> Vec<String> {
 
 /// Waits until only one group is left, that of the branch with this id.
 async fn until_left(groups: &PathBuf, id: &str) {
-    loop {
+    eventually("one control group is left", async || {
         let names = names(groups);
-        if names.len() == 1 {
-            return assert!(names[0].starts_with(id), "{names:?}");
+        if let [left] = &names[..] {
+            assert!(left.starts_with(id), "{names:?}");
+            Ok(())
+        } else {
+            Err(names)
         }
-        tokio::task::yield_now().await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,16 +118,16 @@ async fn limits_that_are_missing_are_refused_where_they_are_required() {
 
 /// Attempts until a server can be started: what the last one had is given back a moment later.
 async fn until_room<T>(attempt: impl AsyncFn() -> Result<T, BranchesError>) -> T {
-    loop {
-        match attempt().await {
-            Err(error) if error.code() == "branch_servers_full" => tokio::task::yield_now().await,
-            result => return result.unwrap(),
-        }
-    }
+    eventually("a server has room", async || match attempt().await {
+        Err(error) if error.code() == "branch_servers_full" => Err(error),
+        result => Ok(result.unwrap()),
+    })
+    .await
 }
 
-/// An Egret that has one user id for servers, which no other test takes: a multiple of the usual count above the usual
-/// ones. A branch is suspended with content of its own, and another one has that id.
+/// An Egret that has one user id for servers, which no other test takes: a multiple of the usual
+/// count above the usual ones. A branch is suspended with content of its own, and another one has
+/// that id.
 async fn full_of_servers(home: &mut Home, multiple: u32, superuser: bool) -> Egret {
     home.config.uid_base += multiple * home.config.uid_count;
     home.config.uid_count = 1;

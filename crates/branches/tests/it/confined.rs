@@ -159,8 +159,10 @@ async fn a_superuser_of_a_branch_reaches_nothing_outside_of_it() {
         hostile.batch_execute(sql).await.unwrap();
     }
     for attempt in attempts(&home, &egret, &other) {
-        let error = hostile.batch_execute(&attempt.sql).await;
-        let error = error.expect_err(&attempt.sql);
+        let error = hostile
+            .batch_execute(&attempt.sql)
+            .await
+            .expect_err(&attempt.sql);
         let error = error.as_db_error().expect(&attempt.sql);
         let is_expected =
             error.code().code() == attempt.sqlstate && error.message().contains(attempt.words);

@@ -10,10 +10,11 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
 use egret_base::{Entropy, SeededEntropy};
-use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
-use egret_branches::{Children, Steps};
+use egret_branches::model::{BranchSource, DEFAULT_TENANT, NewBranch};
+use egret_branches::{Children, CrashPoints};
 
 use crate::home::{Egret, Home, name};
 
@@ -29,7 +30,7 @@ struct Crash {
     seen: Mutex<BTreeSet<&'static str>>,
 }
 
-impl Steps for Crash {
+impl CrashPoints for Crash {
     fn before(&self, step: &'static str) {
         self.seen.lock().unwrap().insert(step);
         if self.at.as_deref() == Some(step) {
@@ -57,12 +58,12 @@ async fn play(egret: &Egret, scene: &str, pid_note: &Path) {
         }
         "head" => {
             let mut request = NewBranch::named(name("new"));
-            request.from = From::Head;
+            request.from = BranchSource::Head;
             branches.create(request).await.unwrap();
         }
         "nested" => {
             let mut request = NewBranch::named(name("new"));
-            request.from = From::Branch(name("kept"));
+            request.from = BranchSource::Branch(name("kept"));
             branches.create(request).await.unwrap();
         }
         "destroy" => {
@@ -126,7 +127,7 @@ struct Countdown {
     left: AtomicU32,
 }
 
-impl Steps for Countdown {
+impl CrashPoints for Countdown {
     fn before(&self, _: &'static str) {
         if self.armed.load(Ordering::SeqCst) && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
             end();
@@ -142,8 +143,8 @@ const STORM_POOL: u32 = 3;
 
 fn storm_home(directory: &Path) -> Home {
     let mut home = Home::at(directory);
-    home.config.pool_quiet = Span::ms(5);
-    home.config.pool_patience = Span::ms(20);
+    home.config.pool_quiet = ConfigDuration::ms(5);
+    home.config.pool_patience = ConfigDuration::ms(20);
     home
 }
 
@@ -235,8 +236,8 @@ async fn child_of_the_crash_tests() {
     let mut home = Home::at(directory.as_ref());
     if std::env::var(SCENE).as_deref() == Ok("leased") {
         // What waits for a quiet moment is not done before the end.
-        home.config.pool_quiet = Span::secs(600);
-        home.config.pool_patience = Span::secs(600);
+        home.config.pool_quiet = ConfigDuration::secs(600);
+        home.config.pool_patience = ConfigDuration::secs(600);
     }
     let egret = home.start_with(Some(Arc::new(crash))).await;
     let note = home.directory.join("pid");
@@ -339,15 +340,13 @@ async fn survives_a_crash_before_every_step_of(scene: &str) {
         let egret = home.start().await;
         egret.resets_are_over().await;
         clear(&egret).await;
-        let kept = loop {
-            // It may just be starting again.
-            if let Ok(kept) = egret
+        // It may just be starting again.
+        let kept = eventually("the branch accepts sessions", async || {
+            egret
                 .ask("kept", "SELECT name FROM item WHERE id = 1")
                 .await
-            {
-                break kept;
-            }
-        };
+        })
+        .await;
         let expected = ["item 1", "kept"];
         assert!(
             expected.contains(&kept.as_deref().unwrap()),

@@ -1,11 +1,12 @@
-//! Files of templates that nobody uses are deleted a few at a time.
+//! Files of unused templates are deleted a few at a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use egret_base::Timestamp;
+use egret_base::test_support::eventually;
 use egret_branches::model::{Template, TemplateId};
-use egret_branches::{DELETIONS_MAX, Steps};
+use egret_branches::{CrashPoints, DELETIONS_MAX};
 
 use crate::home::Home;
 
@@ -20,7 +21,7 @@ struct Deletions {
     first: Barrier,
 }
 
-impl Steps for Deletions {
+impl CrashPoints for Deletions {
     fn before(&self, step: &'static str) {
         match step {
             "template.files" => {
@@ -70,9 +71,10 @@ async fn templates_are_deleted_a_few_at_a_time() {
     });
     let egret = home.start_with(Some(deletions.clone())).await;
     // The one in use and, of the others, the newest.
-    while egret.branches.templates("default").unwrap().len() > 2 {
-        tokio::task::yield_now().await;
-    }
+    eventually("old templates are deleted", async || {
+        egret.branches.templates("default").unwrap().len() <= 2
+    })
+    .await;
     assert_eq!(
         deletions.begun.load(Ordering::SeqCst),
         usize::from(TEMPLATES) - 1

@@ -1,8 +1,11 @@
 //! Strangers on the volume, a lost registry, stale files, and that nothing is left over.
 
-use egret_base::settings::Span;
-use egret_base::{Coded, Kind};
-use egret_branches::model::{Branch, BranchState, Change, DEFAULT_TENANT, From, NewBranch};
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::{eventually, repetitions};
+use egret_base::{CodedError, Kind};
+use egret_branches::model::{
+    Branch, BranchSource, BranchState, BranchUpdate, DEFAULT_TENANT, NewBranch,
+};
 
 use crate::crashes::{DIRECTORY, SCENE, crash};
 use crate::home::{Egret, Home, kill, name};
@@ -68,7 +71,8 @@ async fn a_lost_or_corrupt_registry_is_made_again_from_the_manifests() {
     egret.stop().await;
 }
 
-/// A branch that runs may hold files that are not on the disk yet: it must not be taken for one that was stopped.
+/// A branch that runs may hold files that are not on the disk yet: it must not be taken for one
+/// that was stopped.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_says_whether_its_branch_runs() {
     let home = Home::new("manifest");
@@ -88,7 +92,7 @@ async fn a_manifest_says_whether_its_branch_runs() {
         // A change writes the manifest as well.
         egret
             .branches
-            .change(DEFAULT_TENANT, &name, &Change::default())
+            .change(DEFAULT_TENANT, &name, &BranchUpdate::default())
             .unwrap();
         let stopped = read();
         assert_eq!(stopped.state, BranchState::Suspended);
@@ -105,8 +109,8 @@ async fn a_manifest_says_whether_its_branch_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leased_branch_is_found_again_without_the_registry() {
     let mut home = brisk("lease-lost");
-    home.config.pool_quiet = Span::secs(600);
-    home.config.pool_patience = Span::secs(600);
+    home.config.pool_quiet = ConfigDuration::secs(600);
+    home.config.pool_patience = ConfigDuration::secs(600);
     assert!(crash(&home, "leased", "none").await);
     let adopted = home.start().await;
     assert_eq!(
@@ -211,7 +215,7 @@ async fn the_source_may_crash_while_it_is_copied() {
             egret_postgres::pidfile::PidFile::read(&home.directory.join("volume/source")).unwrap();
         let pid = rustix::process::Pid::from_raw(file.pid).unwrap();
         let mut request = NewBranch::named(name("late"));
-        request.from = From::Head;
+        request.from = BranchSource::Head;
         let creating = egret.branches.create(request);
         let killing =
             async { rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap() };
@@ -237,12 +241,11 @@ async fn the_source_may_crash_while_it_is_copied() {
         );
         egret.assert_consistent().await;
         // The supervisor brings the source back.
-        while egret_postgres::pool::connect(&egret.source.connection("app", "test"))
-            .await
-            .is_err()
-        {
-            tokio::task::yield_now().await;
-        }
+        let source = egret.source.connection("app", "test");
+        eventually("the source accepts sessions", async || {
+            egret_postgres::pool::connect(&source).await
+        })
+        .await;
     }
     egret.stop().await;
 }
@@ -260,7 +263,7 @@ async fn child_of_the_cycle_test() {
     let home = Home::at(directory.as_ref());
     let egret = home.start().await;
     egret.make_app().await;
-    cycle(&home, &egret, 0, 1_000).await;
+    cycle(&home, &egret, 0, repetitions(100)).await;
     egret.stop().await;
 }
 
@@ -274,12 +277,12 @@ async fn child_of_the_pooled_cycle_test() {
         return;
     }
     let mut home = Home::at(directory.as_ref());
-    home.config.pool_quiet = Span::ms(1);
-    home.config.pool_patience = Span::ms(20);
+    home.config.pool_quiet = ConfigDuration::ms(1);
+    home.config.pool_patience = ConfigDuration::ms(20);
     let egret = home.start().await;
     egret.make_app().await;
     egret.fill(4).await;
-    cycle(&home, &egret, 4, 300).await;
+    cycle(&home, &egret, 4, repetitions(100)).await;
     egret.stop().await;
 }
 
@@ -338,12 +341,12 @@ fn usage() -> (usize, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_cycles_leave_nothing() {
+async fn many_cycles_leave_nothing() {
     in_a_process_of_its_own("cycle", "faults::child_of_the_cycle_test").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hundreds_of_pooled_cycles_leave_nothing() {
+async fn many_pooled_cycles_leave_nothing() {
     in_a_process_of_its_own("pooled-cycle", "faults::child_of_the_pooled_cycle_test").await;
 }
 
@@ -408,14 +411,25 @@ async fn a_killed_backend_costs_sessions_and_nothing_else() {
     let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     // The postmaster restarts its own children; meanwhile sessions are refused.
-    let found = loop {
-        if let Ok(found) = egret.ask("one", "SELECT name FROM item WHERE id = 1").await {
-            break found;
-        }
-    };
+    let found = eventually("the branch accepts sessions", async || {
+        egret.ask("one", "SELECT name FROM item WHERE id = 1").await
+    })
+    .await;
     assert_eq!(found.as_deref(), Some("kept"));
     egret.assert_consistent().await;
     egret.stop().await;
+}
+
+/// Waits until branch `one` answers; errors until then are retryable.
+async fn await_recovery(egret: &Egret) {
+    eventually("the branch answers", async || {
+        let answer = egret.ask("one", "SELECT 1").await;
+        if let Err(error) = &answer {
+            assert!(error.retryable(), "{error}");
+        }
+        answer
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -427,21 +441,18 @@ async fn a_statement_whose_process_is_killed_is_named_and_the_branch_recovers() 
     let killing = async {
         let find = "SELECT pid FROM pg_stat_activity
                     WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'";
-        loop {
-            if let Some(pid) = egret.ask("one", find).await.unwrap() {
-                return kill(pid.parse().unwrap());
-            }
-            tokio::task::yield_now().await;
-        }
+        let pid = eventually("the statement runs", async || {
+            egret.ask("one", find).await.unwrap()
+        })
+        .await;
+        kill(pid.parse().unwrap());
     };
     let (slept, ()) = tokio::join!(egret.ask("one", "SELECT pg_sleep(3600)"), killing);
     let error = slept.unwrap_err();
     assert_eq!(error.code(), "branch_session_crashed", "{error}");
     assert!(!error.retryable());
     // A session that the server is about to end may still be used.
-    while let Err(error) = egret.ask("one", "SELECT 1").await {
-        assert!(error.retryable(), "{error}");
-    }
+    await_recovery(&egret).await;
     egret.assert_consistent().await;
     egret.stop().await;
 }
@@ -455,9 +466,10 @@ async fn a_statement_whose_server_is_killed_may_be_repeated() {
     let killing = async {
         let find = "SELECT count(*) FROM pg_stat_activity
                     WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'";
-        while egret.ask("one", find).await.unwrap().as_deref() != Some("1") {
-            tokio::task::yield_now().await;
-        }
+        eventually("the statement runs", async || {
+            egret.ask("one", find).await.unwrap().as_deref() == Some("1")
+        })
+        .await;
         kill(postmaster);
     };
     let (slept, ()) = tokio::join!(egret.ask("one", "SELECT pg_sleep(3600)"), killing);
@@ -465,9 +477,7 @@ async fn a_statement_whose_server_is_killed_may_be_repeated() {
     assert_ne!(error.code(), "branch_session_crashed", "{error}");
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     assert!(error.retryable(), "{error}");
-    while let Err(error) = egret.ask("one", "SELECT 1").await {
-        assert!(error.retryable(), "{error}");
-    }
+    await_recovery(&egret).await;
     egret.assert_consistent().await;
     egret.stop().await;
 }

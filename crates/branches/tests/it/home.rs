@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use egret_base::lifecycle::Stack;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::test_support::{eventually, eventually_blocking};
 use egret_base::{Clock, SystemClock, SystemEntropy, Timestamp};
 use egret_branches::model::{BranchName, DEFAULT_TENANT, NewBranch, Preset};
 use egret_branches::{
-    Attached, Branches, BranchesConfig, BranchesError, Children, ClientRequest, Options,
-    PoolStatus, ROLE, Steps, VolumeService, open_volume,
+    BranchEndpoint, Branches, BranchesConfig, BranchesError, Children, ClientRequest, CrashPoints,
+    Options, PoolStatus, ROLE, VolumeService, open_volume,
 };
 use egret_postgres::embedded::Layout;
 use egret_postgres::pidfile::PidFile;
@@ -77,9 +78,9 @@ impl Home {
         Self {
             directory: directory.to_owned(),
             config: BranchesConfig {
-                volume_size: Size::gib(1),
-                free_min: Size::mib(64),
-                free_critical: Size::mib(32),
+                volume_size: ByteSize::gib(1),
+                free_min: ByteSize::mib(64),
+                free_critical: ByteSize::mib(32),
                 // Tests of the pool ask for one.
                 pool_min: 0,
                 ..BranchesConfig::default()
@@ -98,13 +99,13 @@ impl Home {
         self.start_with(None).await
     }
 
-    pub async fn start_with(&self, steps: Option<Arc<dyn Steps>>) -> Egret {
+    pub async fn start_with(&self, steps: Option<Arc<dyn CrashPoints>>) -> Egret {
         let egret = self.build(steps);
         egret.stack.start().await.expect("egret starts");
         egret
     }
 
-    /// Starts, or says why the branches cannot.
+    /// Starts an Egret; returns the error if the branches cannot start.
     pub async fn try_start(&self) -> Result<Egret, String> {
         let egret = self.start().await;
         match egret.stack.failures().reason("branches") {
@@ -116,7 +117,7 @@ impl Home {
         }
     }
 
-    fn build(&self, steps: Option<Arc<dyn Steps>>) -> Egret {
+    fn build(&self, steps: Option<Arc<dyn CrashPoints>>) -> Egret {
         crate::logs::watch();
         let mounted = open_volume(&self.directory, &self.config).expect("the volume opens");
         let (clock, entropy) = (self.clock.clone(), Arc::new(SystemEntropy));
@@ -170,7 +171,7 @@ impl Home {
             .collect()
     }
 
-    /// The postmasters of branches that nobody has a name for.
+    /// The postmasters of branches that have no name.
     pub async fn pooled(&self, egret: &Egret) -> BTreeMap<String, i32> {
         let named = egret.named().await;
         let mut all = self.postmasters();
@@ -290,13 +291,24 @@ pub fn backends(postmaster: i32) -> BTreeMap<i32, String> {
         .collect()
 }
 
+/// Waits until a postmaster has at most `count_max` backends of the branches' role.
+pub async fn await_backends(postmaster: i32, count_max: usize) {
+    eventually("sessions of the branch end", async || {
+        let left = backends(postmaster);
+        if left.len() <= count_max {
+            Ok(())
+        } else {
+            Err(left)
+        }
+    })
+    .await;
+}
+
 /// Ends a process as kill -9 does, and returns when it has ended.
 pub fn kill(pid: i32) {
     let process = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
-    while alive(pid) {
-        std::thread::yield_now();
-    }
+    eventually_blocking("the killed process ends", || !alive(pid));
 }
 
 impl Egret {
@@ -311,10 +323,11 @@ impl Egret {
 
     /// Waits until no reset is under way, also none that a start does again.
     pub async fn resets_are_over(&self) {
-        let counts = || self.branches.count_by_state().unwrap();
-        while counts().contains_key("resetting") {
-            tokio::task::yield_now().await;
-        }
+        eventually("no reset is under way", async || {
+            let counts = self.branches.count_by_state().unwrap();
+            counts.get("resetting").copied().map_or(Ok(()), Err)
+        })
+        .await;
     }
 
     /// The pool of preset `small` once every pool is full.
@@ -399,7 +412,7 @@ impl Egret {
     /// Waits until the files behind every tombstone are gone and every branch that is to run does,
     /// then checks that registry and disk agree.
     pub async fn assert_consistent(&self) {
-        loop {
+        let check = eventually("deletions and starts are over", async || {
             let check = self.branches.check_registry().await.unwrap();
             // Branches that ran before are started behind.
             let starting = check
@@ -407,11 +420,13 @@ impl Egret {
                 .iter()
                 .all(|finding| finding.what == "postmaster");
             if check.tombstones == 0 && (check.consistent || !starting) {
-                assert!(check.consistent, "{check:?}");
-                return;
+                Ok(check)
+            } else {
+                Err(check)
             }
-            tokio::task::yield_now().await;
-        }
+        })
+        .await;
+        assert!(check.consistent, "{check:?}");
     }
 }
 
@@ -432,7 +447,7 @@ pub async fn attach(
     branch: &str,
     database: &str,
     parameters: &[(String, String)],
-) -> Result<Attached, BranchesError> {
+) -> Result<BranchEndpoint, BranchesError> {
     let (name, branches) = (name(branch), &egret.branches);
     let (id, _) = branches.verifier(DEFAULT_TENANT, &name).await?;
     let request = ClientRequest {

@@ -1,9 +1,9 @@
 //! Code and settings of a source or a branch: none of it runs with Egret's rights, and none keeps
 //! Egret from its work.
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_branches::Children;
-use egret_branches::model::{Branch, DEFAULT_TENANT, From, NewBranch};
+use egret_branches::model::{Branch, BranchSource, DEFAULT_TENANT, NewBranch};
 use egret_linux::directory::Directory;
 use egret_postgres::test_support::client_programs;
 
@@ -14,7 +14,7 @@ const IS_SUPERUSER: &str =
 
 async fn branch_of(egret: &Egret, parent: &str, child: &str) {
     let mut request = NewBranch::named(name(child));
-    request.from = From::Branch(name(parent));
+    request.from = BranchSource::Branch(name(parent));
     egret.branches.create(request).await.unwrap();
 }
 
@@ -54,8 +54,8 @@ async fn event_triggers_and_settings_of_a_source_do_not_keep_it_from_being_branc
     egret.stop().await;
 }
 
-/// Before PostgreSQL 17 they are off while a branch is prepared, and put back one by one: the version that is
-/// installed on this machine may be such a one.
+/// Before PostgreSQL 17 they are off while a branch is prepared, and put back one by one: the
+/// version that is installed on this machine may be such a one.
 #[tokio::test(flavor = "multi_thread")]
 async fn event_triggers_of_a_branch_are_on_and_off_as_in_the_source() {
     let (_, installed) = client_programs();
@@ -98,7 +98,8 @@ async fn publications_do_not_keep_a_source_from_being_branched() {
     let egret = home.start().await;
     egret.make_app().await;
     let source = egret.source("app").await;
-    // As an Egret without identities of tables made the first, and a row filter over the second that its key has no part in.
+    // As an Egret without identities of tables made the first, and a row filter over the second
+    // that its key has no part in.
     for sql in [
         "CREATE SCHEMA IF NOT EXISTS egret",
         "CREATE TABLE egret.view_refresh (view bigint, error text)",
@@ -304,7 +305,7 @@ async fn directories_of_any_depth_in_a_branch_end_neither_egret_nor_its_work() {
         let one = egret.branch("one").await;
         nest_directories(&home, &one, depth);
         let mut request = NewBranch::named(name("two"));
-        request.from = From::Branch(name("one"));
+        request.from = BranchSource::Branch(name("one"));
         let error = egret.branches.create(request).await.unwrap_err();
         assert_eq!(error.code(), "source_unusable", "{error}");
         assert!(error.to_string().contains("nest deeper than 16"), "{error}");
@@ -323,8 +324,8 @@ async fn directories_of_any_depth_in_a_branch_end_neither_egret_nor_its_work() {
     }
 }
 
-/// Puts a link to another branch's socket in the place of a branch's own, as code of its superuser can. Returns
-/// where that is, which the user of the branch owns.
+/// Puts a link to another branch's socket in the place of a branch's own, as code of its superuser
+/// can. Returns where that is, which the user of the branch owns.
 fn redirect(named: &std::path::Path, other: &std::path::Path) -> std::path::PathBuf {
     let own = std::fs::read_link(named).unwrap_or(named.to_owned());
     std::fs::rename(&own, own.with_file_name("aside")).unwrap();
@@ -364,8 +365,11 @@ async fn a_branch_that_replaces_its_socket_leads_egret_to_no_other_branch() {
         error.to_string().contains("cannot connect to postgresql"),
         "{error}"
     );
-    let attached = egret.branches.attach(DEFAULT_TENANT, &name("one")).await;
-    let attached = attached.unwrap();
+    let attached = egret
+        .branches
+        .attach(DEFAULT_TENANT, &name("one"))
+        .await
+        .unwrap();
     let startup = egret_postgres::wire::Startup {
         user: egret_branches::ROLE.to_owned(),
         database: "app".to_owned(),

@@ -1,7 +1,8 @@
 //! What a branch's role can and cannot do, and that nothing of the source goes on in a branch.
 
-use egret_base::Coded;
-use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
+use egret_base::CodedError;
+use egret_base::test_support::eventually;
+use egret_branches::model::{BranchSource, DEFAULT_TENANT, NewBranch};
 use egret_branches::{Children, ClientRequest, ROLE};
 
 use crate::home::{Home, attach, name};
@@ -55,8 +56,8 @@ const HOSTILE: [(&str, &str); 12] = [
     ),
 ];
 
-/// One object of each kind that has an owner, made by the superuser, and roles with rights that must
-/// not reach a branch.
+/// One object of each kind that has an owner, made by the superuser, and roles with rights that
+/// must not reach a branch.
 const OBJECTS: &str = "CREATE ROLE app_owner LOGIN PASSWORD 'secret' CREATEROLE;
              CREATE ROLE second_admin SUPERUSER LOGIN PASSWORD 'secret';
              GRANT pg_execute_server_program, egret TO app_owner;
@@ -178,7 +179,7 @@ async fn no_trap_in_a_branch_catches_egrets_own_sessions() {
         .await
         .unwrap();
     let mut child = NewBranch::named(name("two"));
-    child.from = From::Branch(name("one"));
+    child.from = BranchSource::Branch(name("one"));
     egret.branches.create(child).await.unwrap();
     for branch in ["one", "two"] {
         let sql = "SELECT rolsuper::text FROM pg_catalog.pg_roles WHERE rolname = 'egret_branch'";
@@ -399,16 +400,14 @@ async fn what_a_tenant_taught_the_pool_no_other_tenant_sees() {
     let theirs = egret.branches.create(request).await.unwrap().into_branch();
     assert_eq!(theirs.receipt.as_ref().unwrap().kind, "pooled");
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%default%'";
-    loop {
+    // A session that was told to end may take a moment.
+    eventually("no session of the other tenant is left", async || {
         let asked = egret
             .branches
             .query("acme", &theirs.name, "app", sql, &[], None);
-        // A session that was told to end may take a moment.
-        if asked.await.unwrap().rows[0][0].as_deref() == Some("0") {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
+        asked.await.unwrap().rows[0][0].as_deref() == Some("0")
+    })
+    .await;
     let destroyed = egret
         .branches
         .destroy("acme", &theirs.name, Children::Refuse, |_| true);

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use egret_base::Coded;
-use egret_branches::model::{BranchState, Change, DEFAULT_TENANT, From, NewBranch, Preset};
-use egret_branches::{Children, Created};
+use egret_base::CodedError;
+use egret_base::test_support::eventually;
+use egret_branches::model::{
+    BranchSource, BranchState, BranchUpdate, DEFAULT_TENANT, NewBranch, Preset,
+};
+use egret_branches::{Children, CreateOutcome};
 
-use crate::home::{Home, name};
+use crate::home::{Egret, Home, name};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_branch_is_a_writable_copy_and_the_source_does_not_change() {
@@ -89,7 +92,7 @@ async fn creation_is_idempotent_by_name_and_refuses_contradictions() {
         .create(NewBranch::named(name("one")))
         .await
         .unwrap();
-    let Created::Existing(again) = again else {
+    let CreateOutcome::Existing(again) = again else {
         panic!("the second request makes nothing new");
     };
     assert_eq!(again.id, first.id);
@@ -103,7 +106,7 @@ async fn creation_is_idempotent_by_name_and_refuses_contradictions() {
     let made = futures_util::future::try_join_all(requests).await.unwrap();
     let new = made
         .iter()
-        .filter(|created| matches!(created, Created::New(_)))
+        .filter(|created| matches!(created, CreateOutcome::New(_)))
         .count();
     assert_eq!(new, 1, "of several equal requests one makes the branch");
 
@@ -116,7 +119,10 @@ async fn creation_is_idempotent_by_name_and_refuses_contradictions() {
     );
     wrong.settings = BTreeMap::from([("shared_buffers".to_owned(), "lots".to_owned())]);
     let error = egret.branches.create(wrong.clone()).await.unwrap_err();
-    assert!(error.to_string().contains("`lots` is no number"), "{error}");
+    assert!(
+        error.to_string().contains("`lots` is not a number"),
+        "{error}"
+    );
     egret.assert_consistent().await;
     wrong.settings = BTreeMap::from([("shared_buffers".to_owned(), "48MB".to_owned())]);
     egret.branches.create(wrong).await.unwrap();
@@ -136,7 +142,7 @@ async fn a_branch_of_a_branch_has_its_state_and_outlives_nothing() {
         .await
         .unwrap();
     let mut request = NewBranch::named(name("child"));
-    request.from = From::Branch(name("parent"));
+    request.from = BranchSource::Branch(name("parent"));
     egret.branches.create(request).await.unwrap();
     let answer = async |branch| {
         let answer = egret.ask(branch, "SELECT answer FROM made_here").await;
@@ -152,8 +158,8 @@ async fn a_branch_of_a_branch_has_its_state_and_outlives_nothing() {
     let refused = egret
         .branches
         .destroy(DEFAULT_TENANT, &name("parent"), Children::Refuse, |_| true)
-        .await;
-    let refused = refused.unwrap_err();
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), "branch_has_children");
     // The API's own parameter, and no option of the command line.
     let text = refused.to_string();
@@ -196,7 +202,7 @@ async fn from_head_sees_what_a_template_does_not() {
         .await
         .unwrap();
     let mut request = NewBranch::named(name("late"));
-    request.from = From::Head;
+    request.from = BranchSource::Head;
     egret.branches.create(request).await.unwrap();
     egret.branch("newest").await;
     for (branch, rows) in [("early", "1000"), ("late", "500"), ("newest", "500")] {
@@ -259,9 +265,9 @@ async fn protect_and_expire() {
     let branches = &egret.branches;
     let one = name("one");
     egret.branch("one").await;
-    let protect = Change {
+    let protect = BranchUpdate {
         protected: Some(true),
-        ..Change::default()
+        ..BranchUpdate::default()
     };
     branches.change(DEFAULT_TENANT, &one, &protect).unwrap();
     let refused = branches
@@ -277,21 +283,17 @@ async fn protect_and_expire() {
             .code(),
         "branch_protected"
     );
-    let unprotect = Change {
+    let unprotect = BranchUpdate {
         protected: Some(false),
         ttl_ms: Some(Some(1)),
-        ..Change::default()
+        ..BranchUpdate::default()
     };
     branches.change(DEFAULT_TENANT, &one, &unprotect).unwrap();
-    while branches
-        .list(DEFAULT_TENANT, |_| true)
-        .await
-        .unwrap()
-        .iter()
-        .any(|view| view.branch.name == "one")
-    {
-        tokio::task::yield_now().await;
-    }
+    eventually("the branch is deleted at its end", async || {
+        let listed = branches.list(DEFAULT_TENANT, |_| true).await.unwrap();
+        listed.iter().all(|view| view.branch.name != "one")
+    })
+    .await;
     assert_eq!(
         egret.ask("one", "SELECT 1").await.unwrap_err().code(),
         "branch_not_found"
@@ -316,14 +318,22 @@ async fn a_killed_postmaster_comes_back_with_what_was_committed() {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     // Sessions fail until it is back; then nothing that was acknowledged is lost.
-    let found = loop {
-        if let Ok(found) = egret.ask("one", "SELECT name FROM item WHERE id = 1").await {
-            break found;
-        }
-    };
+    let found = eventually("the branch accepts sessions", async || {
+        egret.ask("one", "SELECT name FROM item WHERE id = 1").await
+    })
+    .await;
     assert_eq!(found.as_deref(), Some("kept"));
     egret.assert_consistent().await;
     egret.stop().await;
+}
+
+/// Waits until branch `one` has a session.
+async fn await_session(egret: &Egret) {
+    eventually("the branch has a session", async || {
+        let shown = egret.branches.show(DEFAULT_TENANT, &name("one")).await;
+        shown.unwrap().sessions > 0
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -334,16 +344,7 @@ async fn destroy_does_not_wait_for_sessions_and_happens_once() {
     egret.branch("one").await;
     let asking = egret.ask("one", "SELECT pg_sleep(600)::text");
     let destroying = async {
-        while egret
-            .branches
-            .show(DEFAULT_TENANT, &name("one"))
-            .await
-            .unwrap()
-            .sessions
-            == 0
-        {
-            tokio::task::yield_now().await;
-        }
+        await_session(&egret).await;
         egret
             .branches
             .destroy(DEFAULT_TENANT, &name("one"), Children::Refuse, |_| true)
@@ -368,7 +369,7 @@ async fn limits_are_named() {
     let mut home = Home::new("limits");
     home.config.branches_max = 1;
     home.config.query_rows_max = 100;
-    home.config.query_timeout = egret_base::settings::Span::ms(1_000);
+    home.config.query_timeout = egret_base::settings::ConfigDuration::ms(1_000);
     let egret = home.start().await;
     egret.make_app().await;
     egret.branch("one").await;
@@ -405,19 +406,10 @@ async fn a_lifetime_ends_in_the_middle_of_a_transaction() {
         "BEGIN; UPDATE item SET name = 'x'; SELECT pg_sleep(600)",
     );
     let expiring = async {
-        while egret
-            .branches
-            .show(DEFAULT_TENANT, &name("one"))
-            .await
-            .unwrap()
-            .sessions
-            == 0
-        {
-            tokio::task::yield_now().await;
-        }
-        let soon = Change {
+        await_session(&egret).await;
+        let soon = BranchUpdate {
             ttl_ms: Some(Some(1)),
-            ..Change::default()
+            ..BranchUpdate::default()
         };
         egret
             .branches

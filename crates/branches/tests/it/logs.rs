@@ -3,37 +3,38 @@
 use std::fmt::Write as _;
 use std::sync::{Mutex, Once};
 
+use egret_base::test_support::eventually;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Messages that some test provokes: crashes, refusals, a full volume, strangers.
 const PROVOKED: [&str; 24] = [
-    "the manifest of a branch was not written",
-    "manifests of branches were not written",
-    "a reset that failed was not undone: that is tried again",
-    "the reset of a branch is not over yet",
-    "a branch did not start after its reset was undone",
-    "a branch that was never handed out was not thrown away yet",
-    "the postmaster of a branch ended by itself",
-    "a branch did not start again",
-    "a branch did not come back",
+    "cannot write the manifest of a branch",
+    "cannot write manifests of branches; retrying",
+    "cannot undo a failed reset of a branch; retrying",
+    "cannot finish the reset of a branch yet; retrying",
+    "a branch does not start after its reset was undone",
+    "cannot discard an unused branch of the pool yet; retrying",
+    "the postmaster of a branch exited unexpectedly",
+    "cannot restart a branch; retrying",
+    "cannot start a branch again",
     "the embedded server is not running",
     "the embedded server does not accept sessions",
-    "something on the volume is not Egret's; it is left alone",
+    "ignoring an unexpected file on the volume",
     "a branch cannot run",
-    "a branch was missing from the registry and is there again",
-    "a template was missing from the registry and is there again",
-    "something due was not done and is tried again",
-    "a running branch could not be taken over",
-    "what is due could not be planned",
+    "a branch was missing from the registry; restored it from its manifest",
+    "a template was missing from the registry; restored it from its manifest",
+    "maintenance of a branch or template failed; retrying",
+    "cannot take over the running server of a branch",
+    "cannot plan maintenance of branches; retrying",
     "postgres did not stop in time",
     // A postmaster of the pool is killed, perhaps while its sessions are being connected.
-    "the pool was not filled",
-    "the volume is full: branches that grow are suspended",
-    "a server that runs code of a branch was given up",
-    "a branch was not verified, for the source was not read in time",
-    "branches of a tenant take all that they may: those that grow are suspended",
+    "cannot fill the pool; retrying",
+    "the volume is full: growing branches are suspended",
+    "a server that runs a branch user's code exceeded a limit; its session is closed",
+    "cannot verify a branch: reading the source took too long",
+    "the branches of a tenant have reached their disk limit: growing branches are suspended",
 ];
 
 static UNEXPECTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -41,16 +42,16 @@ static UNEXPECTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// What was provoked, with its fields.
 static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-struct Watch;
+struct LogChecker;
 
 /// Takes an event's message and fields apart.
 #[derive(Default)]
-struct Line {
+struct EventText {
     message: String,
     fields: String,
 }
 
-impl Visit for Line {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
             self.message = format!("{value:?}");
@@ -60,12 +61,12 @@ impl Visit for Line {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Watch {
+impl<S: Subscriber> Layer<S> for LogChecker {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         if *event.metadata().level() > Level::WARN {
             return;
         }
-        let mut line = Line::default();
+        let mut line = EventText::default();
         event.record(&mut line);
         let text = format!(
             "{}: {}{}",
@@ -86,7 +87,7 @@ impl<S: Subscriber> Layer<S> for Watch {
 pub fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let subscriber = tracing_subscriber::registry().with(Watch);
+        let subscriber = tracing_subscriber::registry().with(LogChecker);
         tracing::subscriber::set_global_default(subscriber).unwrap();
     });
 }
@@ -95,6 +96,11 @@ pub fn watch() {
 pub fn seen(text: &str) -> usize {
     let seen = SEEN.lock().unwrap();
     seen.iter().filter(|line| line.contains(text)).count()
+}
+
+/// Waits until a provoked warning or error contains a text.
+pub async fn await_seen(text: &str) {
+    eventually(text, async || seen(text) > 0).await;
 }
 
 /// Fails when anything unexpected was logged until now, by whichever test.

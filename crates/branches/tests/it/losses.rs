@@ -1,6 +1,8 @@
 //! What a copy loses is said, and nothing else is said to be lost.
 
-use egret_branches::model::{DEFAULT_TENANT, From, LOSS_NAMES_MAX, Loss, LossKind, NewBranch};
+use egret_branches::model::{
+    BranchSource, DEFAULT_TENANT, LOSS_NAMES_MAX, Loss, LossKind, NewBranch,
+};
 
 use crate::home::{Egret, Home, name};
 
@@ -19,7 +21,7 @@ fn unlogged(total: u64, names: &[&str]) -> Loss {
 }
 
 /// Makes a branch and returns what it says that it lost.
-async fn losses_of(egret: &Egret, branch: &str, from: From) -> Vec<Loss> {
+async fn losses_of(egret: &Egret, branch: &str, from: BranchSource) -> Vec<Loss> {
     let request = NewBranch {
         from,
         ..NewBranch::named(name(branch))
@@ -47,7 +49,7 @@ async fn a_branch_names_the_unlogged_relations_and_statistics_that_it_lost() {
         .await
         .unwrap();
     let lost = unlogged(2, &["app.public.\"Counter\"", "app.public.cache"]);
-    let losses = losses_of(&egret, "one", From::Head).await;
+    let losses = losses_of(&egret, "one", BranchSource::Head).await;
     assert_eq!(losses, [lost, STATISTICS]);
     let rows = "SELECT count(*) FROM cache";
     assert_eq!(egret.ask("one", rows).await.unwrap().as_deref(), Some("0"));
@@ -61,7 +63,7 @@ async fn a_branch_names_the_unlogged_relations_and_statistics_that_it_lost() {
         .suspend(DEFAULT_TENANT, &name("one"))
         .await
         .unwrap();
-    let losses = losses_of(&egret, "cold", From::Branch(name("one"))).await;
+    let losses = losses_of(&egret, "cold", BranchSource::Branch(name("one"))).await;
     assert_eq!(losses, []);
     assert_eq!(egret.ask("cold", rows).await.unwrap().as_deref(), Some("1"));
     assert_eq!(
@@ -71,7 +73,7 @@ async fn a_branch_names_the_unlogged_relations_and_statistics_that_it_lost() {
 
     // A running one is frozen for its copy, which recovers.
     branches.resume(DEFAULT_TENANT, &name("one")).await.unwrap();
-    let losses = losses_of(&egret, "warm", From::Branch(name("one"))).await;
+    let losses = losses_of(&egret, "warm", BranchSource::Branch(name("one"))).await;
     assert_eq!(losses.len(), 2, "{losses:?}");
     assert_eq!(egret.ask("warm", rows).await.unwrap().as_deref(), Some("0"));
     egret.assert_consistent().await;
@@ -87,13 +89,13 @@ async fn of_many_lost_relations_some_are_named_and_all_are_counted() {
     let make = "DO $$ BEGIN FOR number IN 1..30 LOOP
         EXECUTE format('CREATE UNLOGGED TABLE cache_%s AS SELECT 1', number); END LOOP; END $$";
     source.batch_execute(make).await.unwrap();
-    let losses = losses_of(&egret, "one", From::NewestTemplate).await;
+    let losses = losses_of(&egret, "one", BranchSource::NewestTemplate).await;
     assert_eq!(losses[0].total, Some(30));
     assert_eq!(losses[0].names.len(), LOSS_NAMES_MAX);
     // A start of Egret reads them again.
     egret.stop().await;
     let egret = home.start().await;
-    let again = losses_of(&egret, "two", From::NewestTemplate).await;
+    let again = losses_of(&egret, "two", BranchSource::NewestTemplate).await;
     assert_eq!(again, losses);
     egret.stop().await;
 }

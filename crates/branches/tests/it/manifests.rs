@@ -1,13 +1,14 @@
-//! Manifests say what the rows of their branches say, whoever changes these at the same time.
+//! Manifests agree with the rows of their branches, also when rows are changed at the same time.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use egret_base::Coded;
-use egret_branches::model::{Branch, BranchId, BranchState, Change, DEFAULT_TENANT};
-use egret_branches::{Branches, Steps};
+use egret_base::CodedError;
+use egret_base::test_support::eventually;
+use egret_branches::model::{Branch, BranchId, BranchState, BranchUpdate, DEFAULT_TENANT};
+use egret_branches::{Branches, CrashPoints};
 
 use crate::home::{Home, name};
 use crate::resets::{count, reset, start_emptied, state};
@@ -18,10 +19,10 @@ fn manifest(home: &Home, id: BranchId) -> Branch {
     serde_json::from_slice(&text).unwrap()
 }
 
-fn labelled(value: &str) -> Change {
-    Change {
+fn labelled(value: &str) -> BranchUpdate {
+    BranchUpdate {
         labels: Some(BTreeMap::from([("is".to_owned(), value.to_owned())])),
-        ..Change::default()
+        ..BranchUpdate::default()
     }
 }
 
@@ -32,7 +33,7 @@ struct Changer {
     is_armed: AtomicBool,
 }
 
-impl Steps for Changer {
+impl CrashPoints for Changer {
     fn before(&self, step: &'static str) {
         if step == "start.launch" && self.is_armed.swap(false, Ordering::SeqCst) {
             let branches = self.branches.get().unwrap();
@@ -77,9 +78,10 @@ async fn a_manifest_that_could_not_be_written_is_written_later() {
     let labels = changed.unwrap().labels;
     assert_ne!(manifest(&home, one.id).labels, labels);
     std::fs::remove_dir(obstacle).unwrap();
-    while manifest(&home, one.id).labels != labels {
-        tokio::task::yield_now().await;
-    }
+    eventually("the manifest is written", async || {
+        manifest(&home, one.id).labels == labels
+    })
+    .await;
     egret.stop().await;
 }
 
@@ -93,7 +95,7 @@ fn new_manifest(home: &Home, id: BranchId) -> PathBuf {
 #[derive(Default)]
 struct Obstacle(Mutex<Option<PathBuf>>);
 
-impl Steps for Obstacle {
+impl CrashPoints for Obstacle {
     fn before(&self, step: &'static str) {
         if step == "reset.commit"
             && let Some(path) = self.0.lock().unwrap().take()

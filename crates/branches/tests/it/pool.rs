@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use egret_base::Coded;
-use egret_base::settings::{Size, Span};
-use egret_branches::model::{Branch, BranchState, DEFAULT_TENANT, From, NewBranch, Preset};
-use egret_branches::{BranchesError, Children, Created};
+use egret_base::CodedError;
+use egret_base::settings::{ByteSize, ConfigDuration};
+use egret_base::test_support::eventually;
+use egret_branches::model::{Branch, BranchSource, BranchState, DEFAULT_TENANT, NewBranch, Preset};
+use egret_branches::{BranchesError, Children, CreateOutcome};
 
 use crate::home::{Egret, Home, alive, attach, backends, kill, name};
 
 /// A home whose pools do not wait long for quiet.
 pub fn brisk(purpose: &str) -> Home {
     let mut home = Home::new(purpose);
-    home.config.pool_quiet = Span::ms(5);
+    home.config.pool_quiet = ConfigDuration::ms(5);
     home
 }
 
@@ -93,10 +94,10 @@ async fn wishes_of_ones_own_are_made_cold() {
         ("twin", &|asked| asked.preset = Preset::Twin),
         ("medium", &|asked| asked.preset = Preset::Medium),
         ("template", &|asked| {
-            asked.from = From::Template(template.id)
+            asked.from = BranchSource::Template(template.id)
         }),
         ("nested", &|asked| {
-            asked.from = From::Branch(name("durable"))
+            asked.from = BranchSource::Branch(name("durable"))
         }),
     ];
     for (wish, set) in wishes {
@@ -126,7 +127,7 @@ async fn wishes_of_ones_own_are_made_cold() {
     assert_eq!(buffers.unwrap().as_deref(), Some("32MB"));
 
     let mut request = NewBranch::named(name("head"));
-    request.from = From::Head;
+    request.from = BranchSource::Head;
     assert_eq!(kind(&made(&egret, request).await), "cold");
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
@@ -155,7 +156,7 @@ async fn demand_raises_the_target_up_to_its_limit() {
             (target, target as usize, false)
         );
     }
-    // Ten minutes later nobody remembers.
+    // Ten minutes later the demand is forgotten.
     home.clock.jump(700);
     assert_eq!(egret.filled().await.hot, 1);
     home.assert_nothing_leaks(&egret).await;
@@ -169,16 +170,20 @@ async fn a_chosen_size_holds_over_a_restart_and_has_limits() {
     let egret = home.start().await;
     egret.make_app().await;
     let branches = &egret.branches;
-    let error = branches.resize_pool(Preset::Small, Some(5)).await;
-    let error = error.unwrap_err();
+    let error = branches
+        .resize_pool(Preset::Small, Some(5))
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), "limit_exceeded");
     assert!(!error.retryable(), "{error}");
     assert!(
         error.to_string().contains("branches.pool_max is 4, but 5"),
         "{error}"
     );
-    let error = branches.resize_pool(Preset::Twin, Some(1)).await;
-    let error = error.unwrap_err();
+    let error = branches
+        .resize_pool(Preset::Twin, Some(1))
+        .await
+        .unwrap_err();
     assert!(
         error.to_string().contains("preset twin are not pooled"),
         "{error}"
@@ -233,7 +238,7 @@ async fn waiting_for_a_pool_ends() {
     assert_eq!((pool.hot, pool.template), (0, None));
     egret.make_app().await;
     egret.branches.refresh_template().await.unwrap();
-    // Whoever waits for more than will ever be there learns of a smaller size, and of a stop.
+    // A caller that waits for more than will ever be there learns of a smaller size, and of a stop.
     home.assert_nothing_leaks(&egret).await;
     let wait = async || egret.branches.pools_filled().await;
     egret
@@ -263,7 +268,7 @@ async fn of_equal_names_one_takes_a_branch_out() {
     let made = futures_util::future::try_join_all(requests).await.unwrap();
     let new = made
         .iter()
-        .filter(|created| matches!(created, Created::New(_)));
+        .filter(|created| matches!(created, CreateOutcome::New(_)));
     assert_eq!(new.count(), 1);
     let ids: Vec<_> = made
         .into_iter()
@@ -326,12 +331,13 @@ async fn after_a_refresh_nobody_gets_old_data() {
         before.values().all(|pid| !alive(*pid)),
         "old ones are retired"
     );
-    // Nobody uses the old template, and it has been there for long enough.
+    // No branch uses the old template, and it has been there for long enough.
     home.clock.jump(120);
     let kept = || egret.branches.templates(DEFAULT_TENANT).unwrap();
-    while kept().iter().any(|kept| Some(&kept.id) == old.as_ref()) {
-        tokio::task::yield_now().await;
-    }
+    eventually("the old template is deleted", async || {
+        kept().iter().all(|kept| Some(&kept.id) != old.as_ref())
+    })
+    .await;
     egret.stop().await;
 }
 
@@ -393,10 +399,10 @@ async fn a_killed_backend_of_the_pool_is_not_handed_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nearly_full_volume_stops_the_filling_and_creates() {
     let mut home = brisk("pool-full");
-    home.config.volume_size = Size::mib(700);
+    home.config.volume_size = ByteSize::mib(700);
     // Told by this from the full volumes of other tests.
-    home.config.free_min = Size::mib(149);
-    home.config.free_critical = Size::mib(20);
+    home.config.free_min = ByteSize::mib(149);
+    home.config.free_critical = ByteSize::mib(20);
     let egret = home.start().await;
     egret.make_app().await;
     egret.fill(1).await;
@@ -405,8 +411,8 @@ async fn a_nearly_full_volume_stops_the_filling_and_creates() {
     let free = || egret.branches.volume().unwrap().free_bytes;
     let mut taken = 0;
     // Well below the limit: what the kernel frees behind must not lift the volume above it again.
-    let aim = Size::mib(90);
-    while Size(free()) >= aim {
+    let aim = ByteSize::mib(90);
+    while ByteSize(free()) >= aim {
         taken += free() - aim.bytes() + (8 << 20);
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, taken).unwrap();
         file.sync_all().unwrap();
@@ -431,24 +437,21 @@ async fn a_nearly_full_volume_stops_the_filling_and_creates() {
     source.batch_execute("DELETE FROM item").await.unwrap();
     drop(source);
     // Looked at twenty times a second, it is one line.
-    let least = format!("branches.free_min is {}", Size::mib(149));
-    while !is_full(&least) {
-        tokio::task::yield_now().await;
-    }
+    let least = format!("branches.free_min is {}", ByteSize::mib(149));
+    eventually("the volume is reported as full", async || is_full(&least)).await;
     drop(file);
     std::fs::remove_file(&ballast).unwrap();
     let volume = std::fs::File::open(home.directory.join("volume")).unwrap();
     rustix::fs::syncfs(&volume).unwrap();
     drop(volume);
     // btrfs gives room back behind.
-    while Size(free()) < Size::mib(200) {
-        tokio::task::yield_now().await;
-    }
+    eventually("the volume has room", async || {
+        ByteSize(free()) >= ByteSize::mib(200)
+    })
+    .await;
     assert_eq!(egret.filled().await.hot, 2);
     assert_eq!(kind(&egret.branch("late").await), "pooled");
-    while is_full(&least) {
-        tokio::task::yield_now().await;
-    }
+    eventually("the volume is not full", async || !is_full(&least)).await;
     assert_eq!(crate::logs::seen(&least), 1);
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
@@ -476,7 +479,11 @@ async fn where_every_byte_is_copied_a_pool_is_asked_for_and_makes_way_for_a_volu
     egret.destroy("one").await;
     home.assert_nothing_leaks(&egret).await;
 
-    let volume = egret.branches.create_volume(Size::gib(1)).await.unwrap();
+    let volume = egret
+        .branches
+        .create_volume(ByteSize::gib(1))
+        .await
+        .unwrap();
     assert_eq!(volume.driver, "btrfs");
     assert_eq!(kind(&egret.branch("one").await), "cold");
     assert_eq!(count(&egret, "one").await, "1000");

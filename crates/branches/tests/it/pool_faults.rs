@@ -1,14 +1,15 @@
-//! What must not stop a pool: sessions that end, databases that let nobody in, steady demand.
+//! What must not stop a pool: sessions that end, databases that refuse sessions, steady demand.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use egret_base::settings::Span;
-use egret_branches::Steps;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
+use egret_branches::CrashPoints;
 use egret_postgres::wire::{Session, Startup};
 
-use crate::home::{alive, backends};
+use crate::home::{alive, await_backends, backends};
 use crate::pool::{brisk, count, kind};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,13 +34,12 @@ async fn sessions_that_ended_are_connected_again_and_the_branch_is_kept() {
                WHERE usename = 'egret_branch' AND pid <> pg_backend_pid()";
     session.query(end, &[], 10, 1_000).await.unwrap();
     session.close().await;
-    let fresh = loop {
+    let fresh = eventually("both sessions are connected again", async || {
         let now: Vec<i32> = backends(*postmaster).into_keys().collect();
-        if now.len() == 2 && now.iter().all(|pid| !before.contains(pid)) {
-            break now;
-        }
-        tokio::task::yield_now().await;
-    };
+        let is_fresh = now.len() == 2 && now.iter().all(|pid| !before.contains(pid));
+        is_fresh.then_some(now)
+    })
+    .await;
     egret.filled().await;
     let branch = egret.branch("one").await;
     assert_eq!((kind(&branch), &branch.id.hex()), ("pooled", id));
@@ -71,14 +71,14 @@ async fn a_database_that_lets_nobody_in_has_a_pool_without_sessions() {
     egret.stop().await;
 }
 
-/// Stops each refill before its last phase until it is told to go on.
+/// Stops each refill before its last phase until it is released.
 struct Demand {
     reached: Sender<()>,
     go_on: Mutex<Receiver<()>>,
     over: AtomicBool,
 }
 
-impl Steps for Demand {
+impl CrashPoints for Demand {
     fn before(&self, step: &'static str) {
         if step == "pool.connect" && !self.over.load(Ordering::SeqCst) {
             self.reached.send(()).unwrap();
@@ -91,7 +91,7 @@ impl Steps for Demand {
 async fn files_are_deleted_though_the_pool_is_never_full() {
     let mut home = brisk("pool-busy");
     home.config.pool_min = 0;
-    home.config.pool_patience = Span::ms(1);
+    home.config.pool_patience = ConfigDuration::ms(1);
     let (reached, refills) = channel();
     let (release, go_on) = channel();
     let demand = Arc::new(Demand {
@@ -135,8 +135,6 @@ async fn without_sessions_in_the_pool_none_is_kept() {
     for _ in 0..2 {
         assert_eq!(count(&egret, "one").await, "1000");
     }
-    while !backends(postmaster).is_empty() {
-        tokio::task::yield_now().await;
-    }
+    await_backends(postmaster, 0).await;
     egret.stop().await;
 }

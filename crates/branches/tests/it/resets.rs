@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::test_support::{eventually, eventually_blocking};
 use egret_branches::model::{Branch, BranchState, DEFAULT_TENANT};
-use egret_branches::{BranchesError, Steps};
+use egret_branches::{BranchesError, CrashPoints};
 
 use crate::crashes::crash;
 use crate::home::{Egret, Home, lose_registry, name};
@@ -39,7 +40,7 @@ pub fn hidden(path: &std::path::Path) -> PathBuf {
     path.with_extension("hidden")
 }
 
-impl Steps for Thief {
+impl CrashPoints for Thief {
     fn before(&self, step: &'static str) {
         if step == self.step && self.is_armed.swap(false, Ordering::SeqCst) {
             let path = self.path.lock().unwrap();
@@ -55,7 +56,7 @@ pub async fn reset(egret: &Egret) -> Result<(), BranchesError> {
 }
 
 /// Starts an Egret whose branch `one` has no rows, where its template has 1,000.
-pub async fn start_emptied(home: &Home, steps: Arc<dyn Steps>) -> (Egret, Branch) {
+pub async fn start_emptied(home: &Home, steps: Arc<dyn CrashPoints>) -> (Egret, Branch) {
     let egret = home.start_with(Some(steps)).await;
     egret.make_app().await;
     let one = egret.branch("one").await;
@@ -119,7 +120,7 @@ async fn a_reset_whose_server_does_not_start_leaves_the_branch_as_it_was() {
         assert_eq!(count(&egret).await, "0", "{expected}");
     }
     // Egret has stopped its server itself.
-    let ended = format!("ended by itself branch={}", one.id);
+    let ended = format!("exited unexpectedly branch={}", one.id);
     assert_eq!(crate::logs::seen(&ended), 0);
     reset(&egret).await.unwrap();
     assert_eq!(count(&egret).await, "1000");
@@ -145,9 +146,10 @@ impl Gate {
 
     /// Waits until a task is held up.
     pub async fn reached(&self) {
-        while !self.is_reached.load(Ordering::SeqCst) {
-            tokio::task::yield_now().await;
-        }
+        eventually("a task is held up at the gate", async || {
+            self.is_reached.load(Ordering::SeqCst)
+        })
+        .await;
     }
 
     pub fn open(&self) {
@@ -155,13 +157,11 @@ impl Gate {
     }
 }
 
-impl Steps for Gate {
+impl CrashPoints for Gate {
     fn before(&self, step: &'static str) {
         if step == self.step && !self.is_reached.swap(true, Ordering::SeqCst) {
             tokio::task::block_in_place(|| {
-                while !self.is_open.load(Ordering::SeqCst) {
-                    std::thread::yield_now();
-                }
+                eventually_blocking("the gate is opened", || self.is_open.load(Ordering::SeqCst));
             });
         }
     }
@@ -173,9 +173,10 @@ async fn a_reset_that_a_stop_interrupts_is_not_done_at_the_next_start() {
     let gate = Gate::at("reset.swap");
     let (egret, _) = start_emptied(&home, gate.clone()).await;
     let opening = async {
-        while egret.branches.ready() == Readiness::Ready {
-            tokio::task::yield_now().await;
-        }
+        eventually("the stop has begun", async || {
+            egret.branches.ready() != Readiness::Ready
+        })
+        .await;
         gate.open();
     };
     let stopping = async {
@@ -196,7 +197,46 @@ async fn a_reset_that_a_stop_interrupts_is_not_done_at_the_next_start() {
 
 pub const ITEM: &str = "SELECT name FROM item WHERE id = 1";
 
-/// A home where Egret has died before a step of the reset of branch `kept`, which is returned as it was.
+/// Starts an Egret whose branch `kept` has an item `mine`, where its template has `item 1`.
+pub async fn start_changed(home: &Home) -> (Egret, Branch) {
+    let egret = home.start().await;
+    egret.make_app().await;
+    let kept = egret.branch("kept").await;
+    let update = "UPDATE item SET name = 'mine' WHERE id = 1";
+    egret.ask("kept", update).await.unwrap();
+    (egret, kept)
+}
+
+/// Compares the first item of branch `kept`.
+pub async fn assert_item(egret: &Egret, expected: &str) {
+    let item = egret.ask("kept", ITEM).await.unwrap();
+    assert_eq!(item.as_deref(), Some(expected));
+}
+
+/// Branch `kept` has failed and cannot be resumed; a reset makes it what its template is.
+pub async fn assert_needs_reset(egret: &Egret) {
+    let kept = name("kept");
+    let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
+    assert_eq!(shown.branch.state, BranchState::Failed);
+    let refused = egret
+        .branches
+        .resume(DEFAULT_TENANT, &kept)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), "branch_wrong_state", "{refused}");
+    let reset = egret.branches.reset(DEFAULT_TENANT, &kept, None);
+    reset.await.unwrap();
+    assert_item(egret, "item 1").await;
+}
+
+/// One branch is being reset.
+pub fn assert_resetting(egret: &Egret) {
+    let counts = egret.branches.count_by_state().unwrap();
+    assert_eq!(counts.get("resetting"), Some(&1), "{counts:?}");
+}
+
+/// A home where Egret has died before a step of the reset of branch `kept`, which is returned as it
+/// was.
 pub async fn interrupted(purpose: &str, step: &str) -> (Home, Branch) {
     interrupted_in(purpose, "reset", step).await
 }
@@ -204,11 +244,7 @@ pub async fn interrupted(purpose: &str, step: &str) -> (Home, Branch) {
 /// The same in another scene.
 async fn interrupted_in(purpose: &str, scene: &str, step: &str) -> (Home, Branch) {
     let home = Home::new(purpose);
-    let egret = home.start().await;
-    egret.make_app().await;
-    let kept = egret.branch("kept").await;
-    let update = "UPDATE item SET name = 'mine' WHERE id = 1";
-    egret.ask("kept", update).await.unwrap();
+    let (egret, kept) = start_changed(&home).await;
     egret.stop().await;
     assert!(crash(&home, scene, step).await);
     (home, kept)
@@ -238,8 +274,7 @@ async fn an_interrupted_reset_whose_server_does_not_start_keeps_the_former_files
     change_row(&home, stopped);
     let egret = home.start().await;
     egret.branches.resume(DEFAULT_TENANT, &kept).await.unwrap();
-    let item = egret.ask("kept", ITEM).await.unwrap();
-    assert_eq!(item.as_deref(), Some("mine"));
+    assert_item(&egret, "mine").await;
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -256,8 +291,7 @@ async fn an_interrupted_reset_to_another_template_whose_server_does_not_start_is
     let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
     assert_eq!(shown.branch.state, BranchState::Running);
     assert_eq!(shown.branch.parent.template, before.template.to_string());
-    let item = egret.ask("kept", ITEM).await.unwrap();
-    assert_eq!(item.as_deref(), Some("mine"));
+    assert_item(&egret, "mine").await;
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -277,16 +311,7 @@ async fn a_reset_that_a_crash_of_the_machine_interrupted_trusts_no_former_files(
     egret.stop().await;
     // A clean stop makes nothing whole that a crash has torn.
     let egret = home.start().await;
-    let kept = name("kept");
-    let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
-    assert_eq!(shown.branch.state, BranchState::Failed);
-    let refused = egret.branches.resume(DEFAULT_TENANT, &kept).await;
-    let refused = refused.unwrap_err();
-    assert_eq!(refused.code(), "branch_wrong_state", "{refused}");
-    let reset = egret.branches.reset(DEFAULT_TENANT, &kept, None);
-    reset.await.unwrap();
-    let item = egret.ask("kept", ITEM).await.unwrap();
-    assert_eq!(item.as_deref(), Some("item 1"));
+    assert_needs_reset(&egret).await;
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -295,7 +320,7 @@ async fn a_reset_that_a_crash_of_the_machine_interrupted_trusts_no_former_files(
 #[derive(Default)]
 struct Clones(AtomicBool);
 
-impl Steps for Clones {
+impl CrashPoints for Clones {
     fn before(&self, step: &'static str) {
         if step == "create.clone" {
             self.0.store(true, Ordering::SeqCst);
@@ -308,22 +333,18 @@ async fn an_interrupted_reset_copies_nothing_while_there_is_no_room() {
     let (mut home, kept) = interrupted("reset-room", "reset.swap").await;
     let free_min = home.config.free_min;
     // More than any volume has.
-    home.config.free_min = Size::gib(1 << 20);
+    home.config.free_min = ByteSize::gib(1 << 20);
     let clones = Arc::new(Clones::default());
     let egret = home.start_with(Some(clones.clone())).await;
     let waits = format!("branch={} error=the volume has", kept.id);
-    while crate::logs::seen(&waits) == 0 {
-        tokio::task::yield_now().await;
-    }
+    crate::logs::await_seen(&waits).await;
     assert!(!clones.0.load(Ordering::SeqCst));
-    let counts = egret.branches.count_by_state().unwrap();
-    assert_eq!(counts.get("resetting"), Some(&1), "{counts:?}");
+    assert_resetting(&egret);
     egret.stop().await;
     home.config.free_min = free_min;
     let egret = home.start().await;
     egret.resets_are_over().await;
-    let item = egret.ask("kept", ITEM).await.unwrap();
-    assert_eq!(item.as_deref(), Some("item 1"));
+    assert_item(&egret, "item 1").await;
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -362,7 +383,7 @@ struct Refusal {
     is_armed: AtomicBool,
 }
 
-impl Steps for Refusal {
+impl CrashPoints for Refusal {
     fn before(&self, step: &'static str) {
         if step == "reset.record" && self.is_armed.swap(false, Ordering::SeqCst) {
             change_schema(

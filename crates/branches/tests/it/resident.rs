@@ -1,15 +1,16 @@
-//! Sessions that were connected before anybody asked: nobody can tell them from fresh ones.
+//! Warm sessions, connected before a client asks: they cannot be told from fresh ones.
 
 use std::collections::BTreeMap;
 
-use egret_base::Coded;
-use egret_base::settings::Span;
+use egret_base::CodedError;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
 use egret_branches::model::{BranchState, DEFAULT_TENANT};
-use egret_branches::{Attached, BranchesError, ROLE};
+use egret_branches::{BranchEndpoint, BranchesError, ROLE};
 use egret_postgres::wire::{RawSession, Session, Startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::home::{Egret, Home, alive, backends, kill, name};
+use crate::home::{Egret, Home, alive, await_backends, backends, kill, name};
 use crate::pool::brisk;
 
 /// A home with one branch made by the pool, named `one`, and its postmaster's pid.
@@ -47,7 +48,6 @@ async fn ask(egret: &Egret, sql: &str) -> String {
     ask_in(egret, "app", sql).await.unwrap()
 }
 
-/// What psql sends.
 pub fn psql() -> Vec<(String, String)> {
     parameters(&[("application_name", "psql"), ("client_encoding", "UTF8")])
 }
@@ -57,14 +57,14 @@ pub fn parameters(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(owned).collect()
 }
 
-async fn attach(egret: &Egret, database: &str, parameters: &[(String, String)]) -> Attached {
+async fn attach(egret: &Egret, database: &str, parameters: &[(String, String)]) -> BranchEndpoint {
     crate::home::attach(egret, "one", database, parameters)
         .await
         .unwrap()
 }
 
 /// The session a client of the proxy would get, fresh where none waits.
-async fn client(attached: &mut Attached, database: &str) -> RawSession {
+async fn client(attached: &mut BranchEndpoint, database: &str) -> RawSession {
     if let Some(resident) = attached.resident.take() {
         return resident;
     }
@@ -234,7 +234,7 @@ async fn changed_defaults_of_role_and_database_are_in_force() {
     assert_eq!(ask(&egret, "SHOW work_mem").await, "6MB");
     egret.destroy("one").await;
 
-    // Somebody else changes them, while a session waits for a client.
+    // Another session changes them, while a session waits for a client.
     egret.fill(1).await;
     for (change, look, fresh) in DEFAULTS {
         egret.branch("one").await;
@@ -318,9 +318,7 @@ async fn a_client_gets_the_session_that_waits_for_just_such_a_one() {
     assert_eq!(say(&mut session, "SELECT count(*) FROM item").await, "1000");
     let pid = session.key.pid;
     drop(session);
-    while alive(pid) {
-        tokio::task::yield_now().await;
-    }
+    eventually("the session's process ends", async || !alive(pid)).await;
     egret.stop().await;
 }
 
@@ -374,19 +372,28 @@ async fn what_waits_in_a_database_keeps_nobody_from_dropping_or_copying_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn queries_run_beside_each_other() {
     let (home, egret, postmaster) = leased("resident-parallel").await;
+    let mut attached = attach(&egret, "app", &psql()).await;
+    let mut holder = client(&mut attached, "app").await;
+    say(&mut holder, "SELECT pg_advisory_lock(1)").await;
     let queries: Vec<String> = (0..12)
-        .map(|number| format!("SELECT {number}::text || pg_sleep(0.2)::text"))
+        .map(|number| format!("SELECT {number}::text || pg_advisory_xact_lock_shared(1)::text"))
         .collect();
     let asked = queries.iter().map(|sql| ask(&egret, sql));
-    let started = std::time::Instant::now();
-    let answers = futures_util::future::join_all(asked).await;
+    let releasing = async {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        eventually("queries wait beside each other", async || {
+            let count: u32 = say(&mut holder, waiting).await.parse().unwrap();
+            if count > 1 { Ok(()) } else { Err(count) }
+        })
+        .await;
+        say(&mut holder, "SELECT pg_advisory_unlock(1)").await;
+    };
+    let (answers, ()) = tokio::join!(futures_util::future::join_all(asked), releasing);
     let expected: Vec<String> = (0..12).map(|number| number.to_string()).collect();
     assert_eq!(answers, expected);
-    assert!(started.elapsed().as_millis() < 1_500, "one after the other");
+    drop((holder, attached));
     // One session for queries is kept, and one for a client; the others go.
-    while backends(postmaster).len() > 2 {
-        tokio::task::yield_now().await;
-    }
+    await_backends(postmaster, 2).await;
     egret.destroy("one").await;
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
@@ -395,15 +402,11 @@ async fn queries_run_beside_each_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_that_nobody_uses_are_closed_and_hold_nothing_up() {
     let mut home = brisk("resident-idle");
-    home.config.session_idle = Span::ms(500);
+    home.config.session_idle = ConfigDuration::ms(500);
     let (home, egret, postmaster) = leased_at(home).await;
-    while !backends(postmaster).is_empty() {
-        tokio::task::yield_now().await;
-    }
+    await_backends(postmaster, 0).await;
     ask(&egret, "SELECT 1").await;
-    while !backends(postmaster).is_empty() {
-        tokio::task::yield_now().await;
-    }
+    await_backends(postmaster, 0).await;
     // Those of branches in the pool stay.
     egret.filled().await;
     for postmaster in home.pooled(&egret).await.values() {
@@ -415,7 +418,7 @@ async fn sessions_that_nobody_uses_are_closed_and_hold_nothing_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_branch_is_suspended_though_sessions_wait_in_it() {
     let mut home = brisk("resident-suspend");
-    home.config.idle_suspend = Some(Span::secs(60));
+    home.config.idle_suspend = Some(ConfigDuration::secs(60));
     let (home, egret, postmaster) = leased_at(home).await;
     assert_eq!(backends(postmaster).len(), 2);
     let one = name("one");
@@ -432,15 +435,16 @@ async fn a_branch_is_suspended_though_sessions_wait_in_it() {
         0
     );
     home.clock.jump(120);
-    let notice = loop {
+    let notice = eventually("the idle branch is suspended", async || {
         let shown = egret.branches.show(DEFAULT_TENANT, &one).await.unwrap();
-        if shown.branch.state == BranchState::Suspended {
-            break shown.notice;
+        match shown.branch.state {
+            BranchState::Suspended => Ok(shown.notice),
+            state => Err(state),
         }
-        tokio::task::yield_now().await;
-    };
+    })
+    .await;
     assert_eq!(notice.as_deref(), Some("suspended: no session for 1min"));
-    // Nobody has used what waits in the pool either, and it is ready all the same.
+    // What waits in the pool has not been used either, and it is ready all the same.
     assert_eq!(egret.filled().await.hot, 1);
     home.assert_nothing_leaks_but(&egret, 1).await;
     egret.stop().await;
@@ -461,11 +465,10 @@ async fn a_session_that_was_killed_is_not_used_again() {
         let victim = *backends(postmaster).keys().next().unwrap();
         kill(victim);
         // The server restarts its own processes; meanwhile it refuses sessions, as any does.
-        let answer = loop {
-            if let Ok(answer) = ask_in(&egret, "app", "SELECT count(*) FROM item").await {
-                break answer;
-            }
-        };
+        let answer = eventually("the branch accepts sessions", async || {
+            ask_in(&egret, "app", "SELECT count(*) FROM item").await
+        })
+        .await;
         assert_eq!(answer, "1000");
         let attached = attach(&egret, "app", &psql()).await;
         if let Some(resident) = &attached.resident {

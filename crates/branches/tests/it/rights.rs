@@ -1,8 +1,8 @@
-//! What a branch's user has that its peers elsewhere have: superuser on request, and the roles of the
-//! application.
+//! What a branch's user has that its peers elsewhere have: superuser on request, and the roles of
+//! the application.
 
-use egret_base::Coded;
-use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
+use egret_base::CodedError;
+use egret_branches::model::{BranchSource, DEFAULT_TENANT, NewBranch};
 use egret_postgres::wire::{Session, Startup};
 
 use crate::home::{Egret, Home, name};
@@ -59,7 +59,7 @@ async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outsi
     egret.branch("plain").await;
     assert!(!is_superuser(&egret, "plain").await);
     let child = NewBranch {
-        from: From::Branch(name("one")),
+        from: BranchSource::Branch(name("one")),
         ..NewBranch::named(name("child"))
     };
     for _ in 0..2 {
@@ -100,8 +100,9 @@ async fn ask_as(egret: &Egret, role: &str, sql: &str) -> Result<Option<String>, 
         database: "app".to_owned(),
         parameters: Vec::new(),
     };
-    let session = Session::connect(&attached.socket_dir, attached.port, &startup).await;
-    let mut session = session.map_err(|error| error.to_string())?;
+    let mut session = Session::connect(&attached.socket_dir, attached.port, &startup)
+        .await
+        .map_err(|error| error.to_string())?;
     let answer = session.query(sql, &[], 10, 1 << 20).await;
     let rows = answer.map_err(|error| error.to_string())?.rows;
     Ok(rows

@@ -3,22 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use egret_base::Coded;
-use egret_base::settings::Span;
-use egret_branches::Steps;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
+use egret_branches::CrashPoints;
 use egret_branches::model::{BranchState, DEFAULT_TENANT};
 
 use crate::crashes::crash;
 use crate::home::{Home, kill, lose_registry, name};
-use crate::resets::{ITEM, change_row, hidden};
+use crate::resets::{ITEM, assert_item, assert_needs_reset, change_row, hidden, start_changed};
 
 /// A home where branch `kept` is suspended.
 async fn suspended(home: Home) -> Home {
-    let egret = home.start().await;
-    egret.make_app().await;
-    egret.branch("kept").await;
-    let update = "UPDATE item SET name = 'mine' WHERE id = 1";
-    egret.ask("kept", update).await.unwrap();
+    let (egret, _) = start_changed(&home).await;
     let suspended = egret.branches.suspend(DEFAULT_TENANT, &name("kept")).await;
     suspended.unwrap();
     egret.stop().await;
@@ -29,9 +25,10 @@ async fn suspended(home: Home) -> Home {
 async fn dead_while_waking(purpose: &str) -> Home {
     let home = suspended(Home::new(purpose)).await;
     assert!(crash(&home, "wake", "start.ready").await);
-    while home.postmasters().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    eventually("the server of the branch has started", async || {
+        !home.postmasters().is_empty()
+    })
+    .await;
     home
 }
 
@@ -47,25 +44,17 @@ fn recorded_boot(home: &Path) -> Option<String> {
 async fn a_branch_that_was_being_woken_when_the_machine_crashed_is_not_trusted() {
     let home = dead_while_waking("wake-torn").await;
     home.postmasters().into_values().for_each(kill);
-    while !home.processes("volume/branches").is_empty() {
-        tokio::task::yield_now().await;
-    }
+    eventually("all processes of branches end", async || {
+        home.processes("volume/branches").is_empty()
+    })
+    .await;
     // It has run in a boot that is known.
     change_row(
         &home,
         "UPDATE branch SET boot_id = 'another' WHERE name = 'kept' AND boot_id IS NOT NULL",
     );
     let egret = home.start().await;
-    let kept = name("kept");
-    let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
-    assert_eq!(shown.branch.state, BranchState::Failed);
-    let refused = egret.branches.resume(DEFAULT_TENANT, &kept).await;
-    let refused = refused.unwrap_err();
-    assert_eq!(refused.code(), "branch_wrong_state", "{refused}");
-    let reset = egret.branches.reset(DEFAULT_TENANT, &kept, None);
-    reset.await.unwrap();
-    let item = egret.ask("kept", ITEM).await.unwrap();
-    assert_eq!(item.as_deref(), Some("item 1"));
+    assert_needs_reset(&egret).await;
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -78,20 +67,19 @@ async fn a_server_that_was_being_started_when_egret_died_is_stopped_onto_the_dis
     let shown = egret.branches.show(DEFAULT_TENANT, &name("kept")).await;
     assert_eq!(shown.unwrap().branch.state, BranchState::Suspended);
     assert_eq!(recorded_boot(&home.directory), None);
-    let item = egret.ask("kept", ITEM).await.unwrap();
-    assert_eq!(item.as_deref(), Some("mine"));
+    assert_item(&egret, "mine").await;
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
 
 /// Takes from a server what it does not start without, once, and looks what is recorded then.
-struct Saboteur {
+struct ControlFileThief {
     home: PathBuf,
     control: Mutex<Option<PathBuf>>,
     boot: Mutex<Option<String>>,
 }
 
-impl Steps for Saboteur {
+impl CrashPoints for ControlFileThief {
     fn before(&self, step: &'static str) {
         if step == "start.launch"
             && let Some(control) = self.control.lock().unwrap().take()
@@ -105,7 +93,7 @@ impl Steps for Saboteur {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_start_of_a_branch_is_recorded_until_what_it_wrote_is_on_the_disk() {
     let home = suspended(Home::new("wake-fails")).await;
-    let saboteur = Arc::new(Saboteur {
+    let saboteur = Arc::new(ControlFileThief {
         home: home.directory.clone(),
         control: Mutex::default(),
         boot: Mutex::default(),
@@ -113,8 +101,10 @@ async fn a_failed_start_of_a_branch_is_recorded_until_what_it_wrote_is_on_the_di
     let egret = home.start_with(Some(saboteur.clone())).await;
     let kept = name("kept");
     let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
-    let data = home.directory.join("volume/branches");
-    let data = data.join(shown.branch.id.replace('-', ""));
+    let data = home
+        .directory
+        .join("volume/branches")
+        .join(shown.branch.id.replace('-', ""));
     let control = data.join("global/pg_control");
     *saboteur.control.lock().unwrap() = Some(control.clone());
     let resumed = egret.branches.resume(DEFAULT_TENANT, &kept).await;
@@ -126,8 +116,7 @@ async fn a_failed_start_of_a_branch_is_recorded_until_what_it_wrote_is_on_the_di
     std::fs::rename(hidden(&control), &control).unwrap();
     egret.resume("kept").await;
     assert!(recorded_boot(&home.directory).is_some());
-    let item = egret.ask("kept", ITEM).await.unwrap();
-    assert_eq!(item.as_deref(), Some("mine"));
+    assert_item(&egret, "mine").await;
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -136,8 +125,8 @@ async fn a_failed_start_of_a_branch_is_recorded_until_what_it_wrote_is_on_the_di
 async fn a_lost_registry_gives_a_name_to_the_branch_that_had_it_last() {
     let mut home = Home::new("lost-name");
     // Files of destroyed branches are deleted at leisure.
-    home.config.pool_quiet = Span::secs(3_600);
-    home.config.pool_patience = Span::secs(3_600);
+    home.config.pool_quiet = ConfigDuration::secs(3_600);
+    home.config.pool_patience = ConfigDuration::secs(3_600);
     let egret = home.start().await;
     egret.make_app().await;
     let first = egret.branch("one").await;

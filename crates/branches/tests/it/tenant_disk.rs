@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use egret_base::settings::{Size, Span};
-use egret_base::{Coded, Kind};
-use egret_branches::model::{Branch, BranchState, From, NewBranch};
-use egret_branches::{BranchesError, Children, Steps};
+use egret_base::settings::{ByteSize, ConfigDuration};
+use egret_base::test_support::eventually;
+use egret_base::{CodedError, Kind};
+use egret_branches::model::{Branch, BranchSource, BranchState, NewBranch};
+use egret_branches::{BranchesError, Children, CrashPoints};
 
 use crate::home::{Egret, Home, disk_bytes, name};
 use crate::resets::Gate;
@@ -23,7 +24,7 @@ fn table() -> String {
 
 async fn home_of(purpose: &str) -> (Home, Egret) {
     let mut home = Home::new(purpose);
-    home.config.tenant_disk_max = Some(Size::mib(60));
+    home.config.tenant_disk_max = Some(ByteSize::mib(60));
     let egret = home.start().await;
     egret.make_app().await;
     (home, egret)
@@ -46,6 +47,16 @@ async fn ask(egret: &Egret, tenant: &str, branch: &str, sql: &str) -> Result<(),
 async fn state(egret: &Egret, tenant: &str, branch: &str) -> BranchState {
     let shown = egret.branches.show(tenant, &name(branch)).await.unwrap();
     shown.branch.state
+}
+
+async fn await_suspension(egret: &Egret, tenant: &str, branch: &str) {
+    eventually("the branch is suspended", async || {
+        match state(egret, tenant, branch).await {
+            BranchState::Suspended => Ok(()),
+            state => Err(state),
+        }
+    })
+    .await;
 }
 
 /// Writes until the branch is suspended; returns how often.
@@ -123,7 +134,7 @@ async fn whole_copies_of_resets_and_of_templates_are_within_the_share_of_their_t
     let template = home.directory.join("volume/templates");
     let bytes = disk_bytes(&template.join(first.template.hex()));
     // There is room for two copies and not for three.
-    home.config.tenant_disk_max = Some(Size(bytes / 5 * 14));
+    home.config.tenant_disk_max = Some(ByteSize(bytes / 5 * 14));
     let gate = Gate::at("reset.swap");
     let egret = home.start_with(Some(gate.clone())).await;
     let first = name("first");
@@ -142,7 +153,7 @@ async fn whole_copies_of_resets_and_of_templates_are_within_the_share_of_their_t
     let reset = egret.branches.reset("one", &first, None).await;
     let child = NewBranch {
         tenant: "one".to_owned(),
-        from: From::Branch(first),
+        from: BranchSource::Branch(first),
         ..NewBranch::named(name("child"))
     };
     let child = egret.branches.create(child).await;
@@ -181,7 +192,7 @@ impl Dam {
     }
 }
 
-impl Steps for Dam {
+impl CrashPoints for Dam {
     fn before(&self, step: &'static str) {
         if step == "purge.files" {
             tokio::task::block_in_place(|| {
@@ -196,9 +207,9 @@ impl Steps for Dam {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_that_lasts_keeps_no_branch_from_being_stopped() {
     let mut home = Home::new("deletion-lasts");
-    home.config.tenant_disk_max = Some(Size::mib(60));
-    home.config.pool_quiet = Span::secs(3_600);
-    home.config.pool_patience = Span::secs(3_600);
+    home.config.tenant_disk_max = Some(ByteSize::mib(60));
+    home.config.pool_quiet = ConfigDuration::secs(3_600);
+    home.config.pool_patience = ConfigDuration::secs(3_600);
     let dam = Arc::new(Dam::default());
     let egret = home.start_with(Some(dam.clone())).await;
     egret.make_app().await;
@@ -226,10 +237,10 @@ async fn a_deletion_that_lasts_keeps_no_branch_from_being_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_create_that_waits_for_a_deletion_in_vain_is_to_be_tried_again() {
     let mut home = Home::new("deletion-waits");
-    home.config.tenant_disk_max = Some(Size::mib(60));
-    home.config.tenant_purge_timeout = Span::ms(1);
-    home.config.pool_quiet = Span::secs(3_600);
-    home.config.pool_patience = Span::secs(3_600);
+    home.config.tenant_disk_max = Some(ByteSize::mib(60));
+    home.config.tenant_purge_timeout = ConfigDuration::ms(1);
+    home.config.pool_quiet = ConfigDuration::secs(3_600);
+    home.config.pool_patience = ConfigDuration::secs(3_600);
     let dam = Arc::new(Dam::default());
     let egret = home.start_with(Some(dam.clone())).await;
     egret.make_app().await;
@@ -249,31 +260,32 @@ async fn a_create_that_waits_for_a_deletion_in_vain_is_to_be_tried_again() {
     }
     let mut number = 0;
     // The tenant is measured behind.
-    let refused = loop {
+    let refused = eventually("a create is refused", async || {
         number += 1;
-        if let Err(refused) = branch(&egret, "one", &format!("more-{number}")).await {
-            break refused;
-        }
-    };
+        branch(&egret, "one", &format!("more-{number}")).await.err()
+    })
+    .await;
     assert_eq!(refused.code(), "branch_deletion_lasts", "{refused}");
     assert_eq!(refused.kind(), Kind::Unavailable);
     assert!(refused.retryable());
     dam.open();
-    loop {
-        match branch(&egret, "one", "late").await {
-            Ok(_) => break,
-            Err(refused) => assert_eq!(refused.code(), "branch_deletion_lasts", "{refused}"),
+    eventually("the deletion is over", async || {
+        let late = branch(&egret, "one", "late").await;
+        if let Err(refused) = &late {
+            assert_eq!(refused.code(), "branch_deletion_lasts", "{refused}");
         }
-    }
+        late
+    })
+    .await;
     egret.assert_consistent().await;
     egret.stop().await;
 }
 
 /// Counts the branches that are suspended.
 #[derive(Default)]
-struct Suspensions(AtomicU32);
+struct SuspensionCounter(AtomicU32);
 
-impl Steps for Suspensions {
+impl CrashPoints for SuspensionCounter {
     fn before(&self, step: &'static str) {
         if step == "suspend.stop" {
             self.0.fetch_add(1, Ordering::SeqCst);
@@ -284,11 +296,11 @@ impl Steps for Suspensions {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_tenant_has_destroyed_is_deleted_before_a_living_branch_is_stopped() {
     let mut home = Home::new("destroyed");
-    home.config.tenant_disk_max = Some(Size::mib(60));
+    home.config.tenant_disk_max = Some(ByteSize::mib(60));
     // Files of destroyed branches are deleted at leisure.
-    home.config.pool_quiet = Span::secs(3_600);
-    home.config.pool_patience = Span::secs(3_600);
-    let suspensions = Arc::new(Suspensions::default());
+    home.config.pool_quiet = ConfigDuration::secs(3_600);
+    home.config.pool_patience = ConfigDuration::secs(3_600);
+    let suspensions = Arc::new(SuspensionCounter::default());
     let egret = home.start_with(Some(suspensions.clone())).await;
     egret.make_app().await;
     let first = branch(&egret, "one", "first").await.unwrap();
@@ -307,9 +319,10 @@ async fn what_a_tenant_has_destroyed_is_deleted_before_a_living_branch_is_stoppe
     for _ in 0..5 {
         ask(&egret, "one", "second", &table()).await.unwrap();
     }
-    while files.exists() {
-        tokio::task::yield_now().await;
-    }
+    eventually("the files of the branch are deleted", async || {
+        !files.exists()
+    })
+    .await;
     ask(&egret, "one", "second", "SELECT 1").await.unwrap();
     assert_eq!(state(&egret, "one", "second").await, BranchState::Running);
     assert_eq!(suspensions.0.load(Ordering::SeqCst), 0);
@@ -324,18 +337,19 @@ async fn what_a_tenant_shares_among_its_own_branches_counts_once() {
     for _ in 0..5 {
         ask(&egret, "one", "parent", &table()).await.unwrap();
     }
-    // From then on the parent has nothing of that alone; were it counted for each, it would be too much.
+    // From then on the parent has nothing of that alone; were it counted for each, it would be too
+    // much.
     for child in ["child", "second"] {
         let request = NewBranch {
             tenant: "one".to_owned(),
-            from: From::Branch(name("parent")),
+            from: BranchSource::Branch(name("parent")),
             ..NewBranch::named(name(child))
         };
         egret.branches.create(request).await.unwrap();
     }
     let own = egret.branches.show("one", &name("parent")).await.unwrap();
     assert!(
-        own.diverged_bytes.unwrap() < Size::mib(20).bytes(),
+        own.diverged_bytes.unwrap() < ByteSize::mib(20).bytes(),
         "{own:?}"
     );
     for _ in 0..4 {
@@ -343,9 +357,7 @@ async fn what_a_tenant_shares_among_its_own_branches_counts_once() {
         let _ = ask(&egret, "one", "child", &table()).await;
     }
     // 40 MB and 32 MB are too much; what the child alone has would not be.
-    while state(&egret, "one", "child").await != BranchState::Suspended {
-        tokio::task::yield_now().await;
-    }
+    await_suspension(&egret, "one", "child").await;
     assert_eq!(state(&egret, "one", "parent").await, BranchState::Running);
     egret.stop().await;
 }
@@ -356,7 +368,7 @@ async fn a_branch_that_hides_bytes_in_deep_directories_is_stopped_until_it_is_re
         let mut home = Home::new(&format!("hides-{volume}"));
         home.config.volume = volume.to_owned();
         // Copies count as a whole.
-        home.config.tenant_disk_max = Some(Size::mib(if volume == "copy" { 400 } else { 60 }));
+        home.config.tenant_disk_max = Some(ByteSize::mib(if volume == "copy" { 400 } else { 60 }));
         let egret = home.start().await;
         egret.make_app().await;
         let hider = branch(&egret, "one", "hider").await.unwrap();
@@ -371,9 +383,7 @@ async fn a_branch_that_hides_bytes_in_deep_directories_is_stopped_until_it_is_re
                 break;
             }
         }
-        while state(&egret, "one", "hider").await != BranchState::Suspended {
-            tokio::task::yield_now().await;
-        }
+        await_suspension(&egret, "one", "hider").await;
         let shown = egret.branches.show("one", &name("hider")).await.unwrap();
         let notice = shown.notice.unwrap_or_default();
         assert!(notice.contains("nest deeper than 16"), "{notice}");
@@ -405,7 +415,7 @@ async fn a_tenant_that_holds_its_share_of_templates_gets_no_more_and_others_do()
     for tenant in ["one", "two"] {
         branch(&egret, tenant, "parent").await.unwrap();
     }
-    let child = async |tenant: &str, wanted: &str, from: From| {
+    let child = async |tenant: &str, wanted: &str, from: BranchSource| {
         let request = NewBranch {
             tenant: tenant.to_owned(),
             from,
@@ -414,9 +424,9 @@ async fn a_tenant_that_holds_its_share_of_templates_gets_no_more_and_others_do()
         egret.branches.create(request).await.map(drop)
     };
     // One of the source, which both share, and one of the tenant's own.
-    let of_parent = || From::Branch(name("parent"));
+    let of_parent = || BranchSource::Branch(name("parent"));
     child("one", "child", of_parent()).await.unwrap();
-    for from in [of_parent(), From::Head] {
+    for from in [of_parent(), BranchSource::Head] {
         let refused = child("one", "second", from).await.unwrap_err();
         assert_eq!(refused.code(), "limit_exceeded", "{refused}");
         let text = refused.to_string();
@@ -434,13 +444,14 @@ async fn a_tenant_that_holds_its_share_of_templates_gets_no_more_and_others_do()
         .destroy("one", &child_name, Children::Refuse, |_| true);
     destroyed.await.unwrap();
     egret.assert_consistent().await;
-    loop {
-        match child("one", "second", of_parent()).await {
-            Ok(()) => break,
-            Err(refused) => assert_eq!(refused.code(), "limit_exceeded", "{refused}"),
+    eventually("the template is given back", async || {
+        let second = child("one", "second", of_parent()).await;
+        if let Err(refused) = &second {
+            assert_eq!(refused.code(), "limit_exceeded", "{refused}");
         }
-        tokio::task::yield_now().await;
-    }
+        second
+    })
+    .await;
     egret.assert_consistent().await;
     egret.stop().await;
 }

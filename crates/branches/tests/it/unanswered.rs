@@ -5,10 +5,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use egret_base::settings::Span;
-use egret_base::{Coded, condition};
-use egret_branches::model::{Branch, DEFAULT_TENANT, From, NewBranch};
-use egret_branches::{BranchesError, Children, ROLE, Steps};
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
+use egret_base::{CodedError, condition};
+use egret_branches::model::{Branch, BranchSource, DEFAULT_TENANT, NewBranch};
+use egret_branches::{BranchesError, Children, CrashPoints, ROLE};
 use egret_postgres::pool;
 use egret_postgres::superuser::socket_connection;
 use egret_postgres::tokio_postgres::Client;
@@ -18,7 +19,7 @@ use crate::home::{Egret, Home, name};
 
 fn child_of(parent: &str, child: &str) -> NewBranch {
     NewBranch {
-        from: From::Branch(name(parent)),
+        from: BranchSource::Branch(name(parent)),
         ..NewBranch::named(name(child))
     }
 }
@@ -31,14 +32,20 @@ async fn enter(home: &Home, branch: &Branch) -> Client {
     pool::connect_with_defaults(&connection).await.unwrap()
 }
 
+/// The number that a query returns.
+async fn count(client: &Client, sql: &str) -> i64 {
+    let row = client.query_one(sql, &[]).await;
+    row.unwrap().get(0)
+}
+
 /// A branch in which Egret's session waits for a lock that the branch's user holds.
-struct Held {
+struct BlockedCreate {
     /// The create that the session is part of.
     create: JoinHandle<Result<(), BranchesError>>,
     _holder: Client,
 }
 
-impl Held {
+impl BlockedCreate {
     async fn new(home: &Home, egret: &Arc<Egret>) -> Self {
         let request = NewBranch {
             ttl_ms: Some(3_600_000),
@@ -54,15 +61,11 @@ impl Held {
             created.map(|_| ())
         });
         let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
-        while holder
-            .query_one(waiting, &[])
-            .await
-            .unwrap()
-            .get::<_, i64>(0)
-            == 0
-        {
+        eventually("the create waits for the lock", async || {
             assert!(!create.is_finished(), "the create waits for the lock");
-        }
+            count(&holder, waiting).await > 0
+        })
+        .await;
         Self {
             create,
             _holder: holder,
@@ -76,7 +79,7 @@ async fn a_branch_whose_server_does_not_answer_holds_up_its_own_template_alone()
     let egret = Arc::new(home.start().await);
     egret.make_app().await;
     egret.branch("other").await;
-    let held = Held::new(&home, &egret).await;
+    let held = BlockedCreate::new(&home, &egret).await;
     egret.branches.refresh_template().await.unwrap();
     let child = child_of("other", "child-of-other");
     egret.branches.create(child).await.unwrap();
@@ -93,9 +96,7 @@ async fn a_branch_whose_server_does_not_answer_holds_up_its_own_template_alone()
         let shown = egret.branches.show(DEFAULT_TENANT, &name(branch)).await;
         shown.is_ok()
     };
-    while is_there("held").await {
-        tokio::task::yield_now().await;
-    }
+    eventually("the branch is gone", async || !is_there("held").await).await;
     held.create.await.unwrap().unwrap_err();
     egret.assert_consistent().await;
     egret.stop().await;
@@ -106,7 +107,7 @@ async fn a_stop_of_egret_waits_for_no_answer_of_a_branch() {
     let home = Home::new("unanswered-stop");
     let egret = Arc::new(home.start().await);
     egret.make_app().await;
-    let held = Held::new(&home, &egret).await;
+    let held = BlockedCreate::new(&home, &egret).await;
     egret.stop().await;
     let error = held.create.await.unwrap().unwrap_err();
     assert_eq!(error.code(), "stopping", "{error}");
@@ -143,11 +144,14 @@ async fn a_builder_that_does_not_answer_is_given_up() {
     replace_view(&egret, "'g'::text", "pg_sleep(100000)").await;
     egret.stop().await;
     // Only now: what came before may take its time.
-    home.config.server_timeout = Span::secs(1);
+    home.config.server_timeout = ConfigDuration::secs(1);
     let egret = home.start().await;
     egret.assert_consistent().await;
-    let error = egret.branches.create(child_of("one", "two")).await;
-    let error = error.unwrap_err();
+    let error = egret
+        .branches
+        .create(child_of("one", "two"))
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), "branch_server_timeout", "{error}");
     assert!(is_given_up());
     egret.assert_consistent().await;
@@ -162,8 +166,11 @@ async fn a_builder_that_answers_with_more_than_fits_is_given_up() {
     egret.make_app().await;
     // A gigabyte and a half.
     replace_view(&egret, "repeat('x', 1000000)", "generate_series(1, 1500)").await;
-    let error = egret.branches.create(child_of("one", "two")).await;
-    let error = error.unwrap_err();
+    let error = egret
+        .branches
+        .create(child_of("one", "two"))
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), "branch_server_answer", "{error}");
     assert!(error.to_string().contains("branches.server_answer_max"));
     assert!(is_given_up());
@@ -179,7 +186,7 @@ async fn a_proof_of_a_branch_that_does_not_answer_is_given_up() {
     egret.make_app().await;
     let branch = egret.branch("one").await;
     egret.stop().await;
-    home.config.server_timeout = Span::secs(1);
+    home.config.server_timeout = ConfigDuration::secs(1);
     let egret = home.start().await;
     egret.assert_consistent().await;
     let holder = enter(&home, &branch).await;
@@ -200,7 +207,7 @@ async fn a_proof_of_a_branch_that_does_not_answer_is_given_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proof_gives_a_source_up_that_is_not_read_in_time() {
     let mut home = Home::new("unanswered-source");
-    home.config.verify_timeout = Span::ms(300);
+    home.config.verify_timeout = ConfigDuration::ms(300);
     let egret = home.start().await;
     egret.make_app().await;
     egret.branch("one").await;
@@ -217,27 +224,22 @@ async fn a_proof_gives_a_source_up_that_is_not_read_in_time() {
         .into_iter()
         .find(|it| it.name == "branches_not_verified");
     assert_eq!(lasts.expect("a condition").reason, text);
-    // Nor does the source go on for nobody.
+    // The read of the source stops as well: no query goes on without its caller.
     let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
-    while holder
-        .query_one(waiting, &[])
-        .await
-        .unwrap()
-        .get::<_, i64>(0)
-        > 0
-    {
-        tokio::task::yield_now().await;
-    }
+    eventually("the read of the source stops", async || {
+        count(&holder, waiting).await == 0
+    })
+    .await;
     egret.stop().await;
 }
 
 /// Tells which steps are taken, and holds each suspension up before it stops a server.
-struct Suspensions {
+struct SuspensionGate {
     reached: Sender<&'static str>,
     go_on: Mutex<Receiver<()>>,
 }
 
-impl Steps for Suspensions {
+impl CrashPoints for SuspensionGate {
     fn before(&self, step: &'static str) {
         if step.starts_with("suspend.") {
             self.reached.send(step).unwrap();
@@ -252,10 +254,10 @@ impl Steps for Suspensions {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspension_that_waits_for_its_turn_holds_no_branch() {
     let mut home = Home::new("unanswered-turn");
-    home.config.idle_suspend = Some(Span::secs(60));
+    home.config.idle_suspend = Some(ConfigDuration::secs(60));
     home.config.start_concurrency = 1;
     let ((reached, steps), (go_on, going)) = (channel(), channel());
-    let suspensions = Suspensions {
+    let suspensions = SuspensionGate {
         reached,
         go_on: Mutex::new(going),
     };

@@ -1,17 +1,19 @@
-//! Resets that fail and cannot be undone at once, and interrupted ones that cannot be done again at once.
+//! Resets that fail and cannot be undone at once, and interrupted ones that cannot be done again at
+//! once.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use egret_base::Coded;
-use egret_branches::model::{Branch, BranchState, Change, DEFAULT_TENANT};
-use egret_branches::{Children, Steps};
+use egret_base::CodedError;
+use egret_branches::model::{Branch, BranchState, BranchUpdate, DEFAULT_TENANT};
+use egret_branches::{Children, CrashPoints};
 use futures_util::FutureExt;
 
 use crate::home::{Home, name};
 use crate::resets::{
-    Gate, ITEM, change_schema, count, hidden, interrupted, reset, start_emptied, state,
+    Gate, assert_item, assert_resetting, change_schema, count, hidden, interrupted, reset,
+    start_emptied, state,
 };
 
 /// Has the registry refuse each end of a reset.
@@ -20,7 +22,7 @@ const REFUSAL: &str = "CREATE TRIGGER refusal BEFORE UPDATE ON branch
 
 /// Has servers not start, so many times, and start again after that.
 #[derive(Default)]
-struct Saboteur {
+struct StartFailures {
     starts: AtomicU32,
     /// What a server does not start without.
     control: Mutex<PathBuf>,
@@ -28,7 +30,7 @@ struct Saboteur {
     state: Mutex<Option<PathBuf>>,
 }
 
-impl Saboteur {
+impl StartFailures {
     fn arm(&self, home: &Home, branch: &Branch, starts: u32) {
         let data = home.directory.join("volume/branches").join(branch.id.hex());
         *self.control.lock().unwrap() = data.join("global/pg_control");
@@ -36,7 +38,7 @@ impl Saboteur {
     }
 }
 
-impl Steps for Saboteur {
+impl CrashPoints for StartFailures {
     fn before(&self, step: &'static str) {
         if step != "start.launch" {
             return;
@@ -60,7 +62,7 @@ impl Steps for Saboteur {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_while_an_earlier_one_is_not_undone_yet_goes_back_to_the_own_template() {
     let home = Home::new("reset-twice");
-    let saboteur = Arc::new(Saboteur::default());
+    let saboteur = Arc::new(StartFailures::default());
     let (egret, one) = start_emptied(&home, saboteur.clone()).await;
     let source = egret.source("app").await;
     let delete = "DELETE FROM item WHERE id > 10";
@@ -75,8 +77,7 @@ async fn a_reset_while_an_earlier_one_is_not_undone_yet_goes_back_to_the_own_tem
         .branches
         .reset(DEFAULT_TENANT, &one_name, Some(other.id));
     to_other.await.unwrap_err();
-    let counts = egret.branches.count_by_state().unwrap();
-    assert_eq!(counts.get("resetting"), Some(&1), "{counts:?}");
+    assert_resetting(&egret);
     change_schema(&registry, "DROP TRIGGER refusal");
     reset(&egret).await.unwrap();
     assert_eq!(count(&egret).await, "1000");
@@ -94,18 +95,14 @@ async fn an_interrupted_reset_whose_end_cannot_be_recorded_is_done_as_soon_as_it
     change_schema(&registry, REFUSAL);
     let egret = home.start().await;
     let waits = format!(
-        "over yet condition=\"branches_not_starting\" subject=\"branch {}\"",
+        "yet; retrying condition=\"branches_not_starting\" subject=\"branch {}\"",
         kept.id
     );
-    while crate::logs::seen(&waits) == 0 {
-        tokio::task::yield_now().await;
-    }
-    let counts = egret.branches.count_by_state().unwrap();
-    assert_eq!(counts.get("resetting"), Some(&1), "{counts:?}");
+    crate::logs::await_seen(&waits).await;
+    assert_resetting(&egret);
     change_schema(&registry, "DROP TRIGGER refusal");
     egret.resets_are_over().await;
-    let item = egret.ask("kept", ITEM).await.unwrap();
-    assert_eq!(item.as_deref(), Some("item 1"));
+    assert_item(&egret, "item 1").await;
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -113,7 +110,7 @@ async fn an_interrupted_reset_whose_end_cannot_be_recorded_is_done_as_soon_as_it
 #[tokio::test(flavor = "multi_thread")]
 async fn a_branch_that_does_not_start_after_its_reset_was_undone_is_started_later() {
     let home = Home::new("reset-undone");
-    let saboteur = Arc::new(Saboteur::default());
+    let saboteur = Arc::new(StartFailures::default());
     let (egret, one) = start_emptied(&home, saboteur.clone()).await;
     // That of the reset, and the one with which it is undone.
     saboteur.arm(&home, &one, 2);
@@ -122,7 +119,7 @@ async fn a_branch_that_does_not_start_after_its_reset_was_undone_is_started_late
     assert_eq!(state(&egret).await, BranchState::Running);
     assert_eq!(count(&egret).await, "0");
     // Egret has stopped it: it has not ended by itself, which counts towards a crash loop.
-    let ended = format!("ended by itself branch={}", one.id);
+    let ended = format!("exited unexpectedly branch={}", one.id);
     assert_eq!(crate::logs::seen(&ended), 0);
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
@@ -142,9 +139,9 @@ async fn a_branch_that_is_protected_while_it_is_reset_is_not_destroyed_after_tha
         let mut destroying = std::pin::pin!(destroying);
         // It waits for the reset.
         assert!((&mut destroying).now_or_never().is_none());
-        let change = Change {
+        let change = BranchUpdate {
             protected: Some(true),
-            ..Change::default()
+            ..BranchUpdate::default()
         };
         let changed = egret.branches.change(DEFAULT_TENANT, &one, &change);
         gate.open();

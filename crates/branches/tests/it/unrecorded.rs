@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use egret_base::Coded;
+use egret_base::CodedError;
+use egret_base::test_support::eventually;
 use egret_branches::model::{BranchState, NewBranch};
 
 use crate::home::{Home, name};
@@ -32,9 +33,7 @@ async fn a_create_that_cannot_be_recorded_leaves_nothing_as_soon_as_that_can_be(
     };
     assert!(is_creating());
     change_schema(&registry, ALLOW);
-    while is_creating() {
-        tokio::task::yield_now().await;
-    }
+    eventually("the create is given up", async || !is_creating()).await;
     let one = egret.branch("one").await;
     assert_eq!(one.state, BranchState::Running);
     home.assert_nothing_leaks(&egret).await;

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use egret_base::Coded;
-use egret_base::settings::Size;
-use egret_branches::model::{BranchState, DEFAULT_TENANT, From, NewBranch};
+use egret_base::CodedError;
+use egret_base::settings::ByteSize;
+use egret_base::test_support::eventually;
+use egret_branches::model::{BranchSource, BranchState, DEFAULT_TENANT, NewBranch};
 use egret_branches::{BranchesError, open_volume};
 
 use crate::home::{Egret, Home, disk_bytes, name};
@@ -36,7 +37,7 @@ async fn copies_are_consistent(egret: &Egret) {
     });
     for number in 0..3 {
         let mut request = NewBranch::named(name(&format!("moment{number}")));
-        request.from = From::Head;
+        request.from = BranchSource::Head;
         egret.branches.create(request).await.unwrap();
     }
     stop.send(()).unwrap();
@@ -86,7 +87,7 @@ async fn copying_works_everywhere_and_says_what_it_costs() {
     egret.make_app().await;
     copies_are_consistent(&egret).await;
     let mut child = NewBranch::named(name("child"));
-    child.from = From::Branch(name("moment1"));
+    child.from = BranchSource::Branch(name("moment1"));
     egret.branches.create(child).await.unwrap();
     egret.assert_consistent().await;
     egret.stop().await;
@@ -142,9 +143,9 @@ async fn cloning_file_by_file_shares_blocks() {
     let before = egret.branches.volume().unwrap().free_bytes;
     egret.branch("cheap").await;
     let after = egret.branches.volume().unwrap().free_bytes;
-    let used = Size(before.saturating_sub(after));
+    let used = ByteSize(before.saturating_sub(after));
     assert!(
-        used < Size::mib(30),
+        used < ByteSize::mib(30),
         "a clone of more than 30 MB took {used}"
     );
     egret.stop().await;
@@ -171,7 +172,7 @@ async fn copies_at_the_same_time_do_not_all_take_the_room_of_one() {
     let free = egret.branches.volume().unwrap().free_bytes;
     egret.stop().await;
     // There is room for one copy, and not for another one beside it.
-    home.config.free_min = Size(free - bytes / 2 * 3);
+    home.config.free_min = ByteSize(free - bytes / 2 * 3);
     let gate = Gate::at("create.clone");
     let egret = home.start_with(Some(gate.clone())).await;
     let create = |wanted: &str| egret.branches.create(NewBranch::named(name(wanted)));
@@ -200,13 +201,17 @@ async fn an_egret_that_copies_moves_onto_a_volume() {
     egret.branch("one").await;
     let refused = egret
         .branches
-        .create_volume(Size::gib(1))
+        .create_volume(ByteSize::gib(1))
         .await
         .unwrap_err();
     assert!(refused.to_string().contains("branches exist"), "{refused}");
     egret.destroy("one").await;
     egret.assert_consistent().await;
-    let volume = egret.branches.create_volume(Size::gib(1)).await.unwrap();
+    let volume = egret
+        .branches
+        .create_volume(ByteSize::gib(1))
+        .await
+        .unwrap();
     assert_eq!(volume.driver, "btrfs");
     egret.branch("two").await;
     assert_eq!(
@@ -219,7 +224,7 @@ async fn an_egret_that_copies_moves_onto_a_volume() {
     );
     let again = egret
         .branches
-        .create_volume(Size::gib(1))
+        .create_volume(ByteSize::gib(1))
         .await
         .unwrap_err();
     assert_eq!(again.code(), "volume_unusable");
@@ -240,9 +245,9 @@ async fn an_egret_that_copies_moves_onto_a_volume() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nearly_full_volume_refuses_new_branches_and_keeps_the_source() {
     let mut home = Home::new("full");
-    home.config.volume_size = Size::mib(700);
-    home.config.free_min = Size::mib(150);
-    home.config.free_critical = Size::mib(80);
+    home.config.volume_size = ByteSize::mib(700);
+    home.config.free_min = ByteSize::mib(150);
+    home.config.free_critical = ByteSize::mib(80);
     let egret = home.start().await;
     egret.make_app().await;
     // Younger than the one that grows, and no reason to stop.
@@ -282,12 +287,12 @@ async fn a_nearly_full_volume_refuses_new_branches_and_keeps_the_source() {
     egret.destroy("greedy").await;
     egret.assert_consistent().await;
     // The kernel frees the space of a deleted subvolume behind.
-    loop {
+    eventually("the volume has room", async || {
         match egret.branches.create(NewBranch::named(name("late"))).await {
-            Ok(_) => break,
-            Err(BranchesError::VolumeFull { .. }) => tokio::task::yield_now().await,
-            Err(error) => panic!("{error}"),
+            Err(error @ BranchesError::VolumeFull { .. }) => Err(error),
+            result => Ok(result.unwrap()),
         }
-    }
+    })
+    .await;
     egret.stop().await;
 }

@@ -1,120 +1,99 @@
 //! Several writes by one request.
 
-use super::{Caller, Documents};
-use crate::core::decide::Condition;
+use super::caller::Caller;
+use super::engine::Documents;
+use crate::core::decision::Condition;
+use crate::core::write::WriteOp;
 use crate::error::DocumentsError;
-use crate::model::{CollectionName, DocumentId, Written};
-use crate::worker::step::Manner;
+use crate::model::{CollectionName, WriteReceipt};
+use crate::worker::commit::queued::WriteOptions;
+use crate::worker::commit::result::BatchRejection;
 
-/// A write of a batch.
+/// One write of a batch.
 #[derive(Clone, Debug)]
-pub struct Operation {
-    /// In which collection.
+pub struct BatchWrite {
+    /// Collection of the document to write.
     pub collection: CollectionName,
-    /// What is to be done.
-    pub what: Act,
-    /// Under which condition.
+    /// Operation on the document, with its body as JSON.
+    pub op: WriteOp<Vec<u8>>,
+    /// Precondition on the current version of the document.
     pub condition: Condition,
 }
 
-/// What is to be done.
-#[derive(Clone, Debug)]
-pub enum Act {
-    /// This is to be there: in place of a document, or by its identity.
-    Put(Option<DocumentId>, Vec<u8>),
-    /// A document is to go.
-    Delete(DocumentId),
-}
-
-/// Why a batch was not done.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Refused {
-    /// The place of the operation that could not be, where it is one.
-    pub operation: Option<usize>,
-    /// Why.
-    pub error: DocumentsError,
-}
-
-impl From<DocumentsError> for Refused {
-    fn from(error: DocumentsError) -> Self {
-        Self {
-            operation: None,
-            error,
-        }
-    }
-}
-
 impl Documents {
-    /// Does all operations, or none. Each may refer to what another one makes, whichever comes first; no two are about one document.
+    /// Executes all writes in one transaction, or none. A write may refer to documents that others
+    /// create, before or after it; no two writes may concern the same document.
     ///
     /// # Errors
-    /// [`Refused`]: nothing has changed then.
+    /// [`BatchRejection`]: nothing was written.
     pub async fn batch_atomic(
         &self,
         caller: &Caller,
-        operations: Vec<Operation>,
-    ) -> Result<Vec<Written>, Refused> {
-        self.check_count(&operations)?;
-        let kept = self.kept(caller).await?;
-        let manner = caller.manner(operations.iter());
-        let mut all = Vec::with_capacity(operations.len());
-        for (place, operation) in operations.into_iter().enumerate() {
-            let asked = self.asked(&kept, caller, operation).await;
-            all.push(asked.map_err(|error| Refused {
-                operation: Some(place),
+        writes: Vec<BatchWrite>,
+    ) -> Result<Vec<WriteReceipt>, BatchRejection> {
+        self.check_count(&writes)?;
+        let handle = self.handle(caller).await?;
+        let options = caller.options(writes.iter());
+        let mut requests = Vec::with_capacity(writes.len());
+        for (index, write) in writes.into_iter().enumerate() {
+            let request = self.prepare(&handle, caller, write).await;
+            requests.push(request.map_err(|error| BatchRejection {
+                operation: Some(index),
                 error,
             })?);
         }
-        if all.is_empty() {
+        if requests.is_empty() {
             return Ok(Vec::new());
         }
-        let told = kept.keeper.writer.write_all(all, manner).await;
-        told.map_err(|refusal| Refused {
-            operation: refusal.error.is_of_write().then_some(refusal.place),
-            error: refusal.error,
-        })
+        handle.ownership.writer.write_all(requests, options).await
     }
 
-    /// Does each operation for itself, in this order where one needs another: an operation may refer to what an earlier one makes.
+    /// Executes the writes independently, each with its own result. Writes that conflict keep their
+    /// order, so a write may refer to documents that earlier ones create.
     ///
     /// # Errors
-    /// [`DocumentsError`], where none of them was even tried.
+    /// [`DocumentsError`]: no write was attempted.
     pub async fn batch_each(
         &self,
         caller: &Caller,
-        operations: Vec<Operation>,
-    ) -> Result<Vec<Result<Written, DocumentsError>>, DocumentsError> {
-        self.check_count(&operations)?;
-        let kept = self.kept(caller).await?;
-        let manner = caller.manner(operations.iter());
-        let mut each = Vec::with_capacity(operations.len());
-        let (mut places, mut all) = (Vec::new(), Vec::new());
-        for (place, operation) in operations.into_iter().enumerate() {
-            match self.asked(&kept, caller, operation).await {
-                Ok(asked) => {
-                    places.push(place);
-                    let request = manner.request.map(|request| request.at(place));
-                    all.push((asked, Manner { request, ..manner }));
-                    each.push(Err(DocumentsError::Stopping));
+        writes: Vec<BatchWrite>,
+    ) -> Result<Vec<Result<WriteReceipt, DocumentsError>>, DocumentsError> {
+        self.check_count(&writes)?;
+        let handle = self.handle(caller).await?;
+        let options = caller.options(writes.iter());
+        let mut results = Vec::with_capacity(writes.len());
+        let (mut indexes, mut requests) = (Vec::new(), Vec::new());
+        for (index, write) in writes.into_iter().enumerate() {
+            match self.prepare(&handle, caller, write).await {
+                Ok(request) => {
+                    let options = WriteOptions {
+                        idempotency: options.idempotency.map(|request| request.at(index)),
+                        ..options
+                    };
+                    indexes.push(index);
+                    requests.push((request, options));
+                    // Replaced by the result below.
+                    results.push(Err(DocumentsError::Stopping));
                 }
-                Err(error) => each.push(Err(error)),
+                Err(error) => results.push(Err(error)),
             }
         }
-        let told = kept.keeper.writer.write_each(all).await;
-        for (place, told) in places.into_iter().zip(told) {
-            each[place] = told;
+        let written = handle.ownership.writer.write_each(requests).await;
+        for (index, result) in indexes.into_iter().zip(written) {
+            results[index] = result;
         }
-        Ok(each)
+        Ok(results)
     }
 
-    fn check_count(&self, operations: &[Operation]) -> Result<(), DocumentsError> {
+    fn check_count(&self, writes: &[BatchWrite]) -> Result<(), DocumentsError> {
         let batch_max = self.inner.options.config.batch_max;
-        match operations.len() > batch_max as usize {
-            true => Err(DocumentsError::BatchTooLarge {
-                operations: operations.len(),
+        if writes.len() > batch_max as usize {
+            Err(DocumentsError::BatchTooLarge {
+                operations: writes.len(),
                 batch_max,
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Declares collections.
 //!
-//! What documents are already is what a changed definition says, or it is refused with those that are not. That is looked at while others write;
-//! what they write meanwhile is looked at again when nobody does, and only then the definition holds.
+//! A changed definition takes effect only if all stored documents are valid under it; else it is
+//! rejected with the invalid documents. Documents are validated first while writes go on; documents
+//! written meanwhile are validated under the exclusive lock, before the definition takes effect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,51 +10,55 @@ use std::sync::Arc;
 use egret_postgres::DatabasesError;
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
-use super::{Caller, Documents};
+use super::caller::Caller;
+use super::engine::Documents;
 use crate::core::collection::Collection;
-use crate::core::compatibility::Changes;
-use crate::core::definition::{self, Definitions, Given};
-use crate::core::group::Declared;
+use crate::core::collection::DeclaredCollection;
+use crate::core::compatibility::DefinitionDiff;
+use crate::core::definition::{self, Definitions, LocatedDefinition};
 use crate::error::DocumentsError;
-use crate::model::{CollectionId, CollectionName, DocumentId};
-use crate::store::query::Portions;
-use crate::store::rebuild::{self, Row};
+use crate::model::{
+    CollectionKey, CollectionName, DocumentId, DocumentNumber, FeedPosition, TenantId,
+};
+use crate::store::query::BoundedChunks;
+use crate::store::rebuild::{self, RebuildRow};
 use crate::store::{collections, feed, install, owner};
 use crate::worker::catalogue::Catalogue;
 use crate::worker::indexes;
-use crate::worker::rebuild::{Offending, PAGE, Rebuild, Redefined, refuse};
+use crate::worker::rebuild::{CollectionRedefinition, InvalidDocuments, PAGE, Rebuild, refuse};
 use crate::worker::session::SETTINGS;
 
-/// What became of a definition.
+/// Result of applying one definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// The collection.
+pub struct DeclarationResult {
+    /// Name of the declared collection.
     pub collection: CollectionName,
-    /// What was done.
-    pub outcome: Outcome,
+    /// Whether the definition was created, changed or found unchanged.
+    pub outcome: DeclarationOutcome,
 }
 
-/// What was done with a definition.
+/// What applying a definition did to its collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The collection is new.
+pub enum DeclarationOutcome {
+    /// The collection did not exist before.
     Created,
-    /// It has another definition.
+    /// The collection existed with another definition.
     Changed,
-    /// It was so already.
+    /// The collection existed with the same definition.
     Unchanged,
 }
 
 impl Documents {
-    /// Declares collections, all of a file or none: those that are there already get this definition.
+    /// Applies the definitions of a file in one transaction: creates collections, and replaces the
+    /// definitions of existing ones.
     ///
     /// # Errors
-    /// [`DocumentsError`]: nothing has changed then.
+    /// [`DocumentsError`]: no definition was applied.
     pub async fn apply(
         &self,
         caller: &Caller,
         file: &[u8],
-    ) -> Result<Vec<Applied>, DocumentsError> {
+    ) -> Result<Vec<DeclarationResult>, DocumentsError> {
         let given = definition::read(file)?;
         let options = &self.inner.options;
         let _permit = options.databases.admit(&caller.tenant).await?;
@@ -74,18 +79,20 @@ impl Documents {
     async fn apply_in(
         &self,
         database: &str,
-        given: Vec<Given>,
-    ) -> Result<Vec<Applied>, DocumentsError> {
+        given: Vec<LocatedDefinition>,
+    ) -> Result<Vec<DeclarationResult>, DocumentsError> {
         let options = &self.inner.options;
         let mut client = options.databases.client(database).await?;
         let config = &options.config;
         install::install(&mut client, config.partitions, config.strict_foreign_keys).await?;
         client.batch_execute(SETTINGS).await?;
-        let kept = self.keep(database).await?;
+        let handle = self.open_handle(database).await?;
         let before = Catalogue::read(&client).await?;
-        let ahead = Ahead::look(&client, &before, &before.definitions.with(given.clone())?).await?;
-        // What is there stays as it was seen, and what comes later is what the new definition says.
-        let alone = kept.keeper.writer.alone().await?;
+        let ahead =
+            PreValidation::look(&client, &before, &before.definitions.with(given.clone())?).await?;
+        // Validated documents stay as they are, and from here on writes are validated by the new
+        // definition, which is in effect when the lock is released.
+        let alone = handle.ownership.writer.lock_exclusive().await?;
         let transaction = client.transaction().await?;
         collections::lock(&transaction).await?;
         if !owner::stays(&transaction, alone.epoch).await? {
@@ -93,29 +100,30 @@ impl Documents {
         }
         let before = Catalogue::read(&transaction).await?;
         let collections_max = config.collections_max as usize;
-        let applied = redefine(&transaction, &before, (given, collections_max), &ahead).await?;
+        let applied = redefine(&transaction, &before, given, collections_max, &ahead).await?;
         let catalogue = Arc::new(Catalogue::read(&transaction).await?);
         if let Err(error) = transaction.commit().await {
-            // The answer may be lost, and the definition hold nevertheless.
-            kept.keeper.writer.distrust();
+            // The commit may have succeeded although its answer was lost.
+            handle.ownership.writer.invalidate();
             return Err(error.into());
         }
-        kept.keeper.writer.set_catalogue(catalogue);
-        // Documents may be called differently.
-        kept.keeper.writer.forget_names();
+        handle.ownership.writer.set_catalogue(catalogue);
+        // Documents may have other aliases.
+        handle.ownership.writer.clear_aliases();
         drop(alone);
         indexes::reconcile(&client).await?;
         Ok(applied)
     }
 }
 
-/// Has collections be what is given, if documents can be.
+/// Replaces the definitions of collections, if all documents are valid under the new ones.
 async fn redefine(
     transaction: &Transaction<'_>,
     before: &Catalogue,
-    (given, collections_max): (Vec<Given>, usize),
-    ahead: &Ahead,
-) -> Result<Vec<Applied>, DocumentsError> {
+    given: Vec<LocatedDefinition>,
+    collections_max: usize,
+    ahead: &PreValidation,
+) -> Result<Vec<DeclarationResult>, DocumentsError> {
     let names: Vec<CollectionName> = given
         .iter()
         .map(|one| one.definition.collection.clone())
@@ -126,7 +134,7 @@ async fn redefine(
     }
     let redefined = redefined(before, &all)?;
     refuse(redefined.iter().flat_map(|one| one.changes.refused()))?;
-    let mut look = Look::new(transaction);
+    let mut look = DefinitionValidator::new(transaction);
     for one in redefined.iter().filter(|one| one.changes.is_of_bodies()) {
         look.redefined(one, ahead.up_to(one)).await?;
     }
@@ -138,16 +146,16 @@ async fn redefine(
     for definition in names.iter().filter_map(|name| all.get(name)) {
         let name = &definition.collection;
         let outcome = match before.declared(name) {
-            None => Outcome::Created,
+            None => DeclarationOutcome::Created,
             Some(old) if old.collection.definition().source == definition.source => {
-                Outcome::Unchanged
+                DeclarationOutcome::Unchanged
             }
-            Some(_) => Outcome::Changed,
+            Some(_) => DeclarationOutcome::Changed,
         };
-        if outcome != Outcome::Unchanged {
+        if outcome != DeclarationOutcome::Unchanged {
             collections::remember(transaction, name, &definition.source).await?;
         }
-        applied.push(Applied {
+        applied.push(DeclarationResult {
             collection: name.clone(),
             outcome,
         });
@@ -155,50 +163,53 @@ async fn redefine(
     Ok(applied)
 }
 
-/// The collections that are not what they were.
-fn redefined(before: &Catalogue, all: &Definitions) -> Result<Vec<Redefined>, DocumentsError> {
+/// Collections whose compiled definition changes, by their own definition or by those of others.
+fn redefined(
+    before: &Catalogue,
+    all: &Definitions,
+) -> Result<Vec<CollectionRedefinition>, DocumentsError> {
     let mut redefined = Vec::new();
     for definition in all.iter() {
         let Some(old) = before.declared(&definition.collection) else {
             continue;
         };
         let collection = Collection::of(all, definition)?;
-        let changes = Changes::between(&old.collection, &collection);
+        let changes = DefinitionDiff::between(&old.collection, &collection);
         if !changes.is_nothing() {
             let id = old.id;
-            let new = Declared { id, collection };
-            redefined.push(Redefined { old, new, changes });
+            let new = DeclaredCollection { id, collection };
+            redefined.push(CollectionRedefinition { old, new, changes });
         }
     }
     Ok(redefined)
 }
 
-/// What was looked at while others wrote: the documents of these collections, with what they were and are to be, are in order as they were at this
-/// position of the feed.
-struct Ahead {
+/// Documents validated while writes went on: those of the collections in `seen`, for the change
+/// from the first to the second definition, up to this position of the feed.
+struct PreValidation {
     seen: BTreeMap<CollectionName, (serde_json::Value, serde_json::Value)>,
-    position: i64,
+    position: FeedPosition,
 }
 
-impl Ahead {
-    /// Fails where documents are not what they are to be.
+impl PreValidation {
+    /// Fails if documents are invalid under the new definitions.
     async fn look(
         client: &impl GenericClient,
         before: &Catalogue,
         all: &Definitions,
     ) -> Result<Self, DocumentsError> {
-        let mut position: i64 = client.query_one(feed::POSITION, &[]).await?.get(0);
+        let mut position: FeedPosition = client.query_one(feed::POSITION, &[]).await?.get(0);
         let redefined = redefined(before, all)?;
         refuse(redefined.iter().flat_map(|one| one.changes.refused()))?;
         let bodies = redefined.iter().filter(|one| one.changes.is_of_bodies());
         let mut seen = BTreeMap::new();
-        let mut look = Look::new(client);
+        let mut look = DefinitionValidator::new(client);
         for one in bodies.clone() {
             look.redefined(one, None).await?;
             seen.insert(one.old.collection.name().clone(), one.sources());
         }
         look.outcome()?;
-        // What was written meanwhile; that is less each time.
+        // Documents written meanwhile: fewer in each round.
         for _ in 0..CATCH_UP {
             let reached = client.query_one(feed::POSITION, &[]).await?.get(0);
             for one in bodies.clone() {
@@ -210,31 +221,32 @@ impl Ahead {
         Ok(Self { seen, position })
     }
 
-    /// Up to which position of the feed all documents of a collection have been looked at for what it is to be.
-    fn up_to(&self, one: &Redefined) -> Option<i64> {
+    /// Feed position up to which the documents of a collection have been validated for this change;
+    /// none if they have not, or for another change.
+    fn up_to(&self, one: &CollectionRedefinition) -> Option<FeedPosition> {
         let seen = self.seen.get(one.old.collection.name());
         seen.filter(|seen| **seen == one.sources())
             .map(|_| self.position)
     }
 }
 
-/// How often what was written meanwhile is looked at before writers have to wait.
+/// Rounds of validating what was written meanwhile before writes are locked out.
 const CATCH_UP: usize = 3;
 
-/// Transactions that are read of the feed at a time.
+/// Transactions read from the feed in one query.
 const GROUPS_TOGETHER: i64 = 100;
 
-/// Looks whether documents are what a collection is to allow.
-struct Look<'a, C> {
+/// Checks that documents are valid under the new definition of their collection.
+struct DefinitionValidator<'a, C> {
     client: &'a C,
-    offending: Offending,
+    offending: InvalidDocuments,
 }
 
-impl<'a, C: GenericClient> Look<'a, C> {
+impl<'a, C: GenericClient> DefinitionValidator<'a, C> {
     fn new(client: &'a C) -> Self {
         Self {
             client,
-            offending: Offending::default(),
+            offending: InvalidDocuments::default(),
         }
     }
 
@@ -242,11 +254,12 @@ impl<'a, C: GenericClient> Look<'a, C> {
         self.offending.outcome()
     }
 
-    /// All documents of a collection, or those that changed after a position of the feed.
+    /// Validates all documents of a collection, or those that changed after a position of the feed
+    /// if the feed reaches back that far.
     async fn redefined(
         &mut self,
-        one: &Redefined,
-        after: Option<i64>,
+        one: &CollectionRedefinition,
+        after: Option<FeedPosition>,
     ) -> Result<(), DocumentsError> {
         match after {
             Some(after) if self.is_kept(after).await? => self.changed(&one.new, after).await,
@@ -254,17 +267,17 @@ impl<'a, C: GenericClient> Look<'a, C> {
         }
     }
 
-    /// Whether the feed has all that came after a position.
-    async fn is_kept(&self, after: i64) -> Result<bool, DocumentsError> {
-        let forgotten: i64 = self.client.query_one(feed::FORGOTTEN, &[]).await?.get(0);
+    /// Whether the feed still has all changes after a position.
+    async fn is_kept(&self, after: FeedPosition) -> Result<bool, DocumentsError> {
+        let forgotten: FeedPosition = self.client.query_one(feed::FORGOTTEN, &[]).await?.get(0);
         Ok(forgotten <= after)
     }
 
-    async fn all(&mut self, declared: &Declared) -> Result<(), DocumentsError> {
+    async fn all(&mut self, declared: &DeclaredCollection) -> Result<(), DocumentsError> {
         for tenant in collections::tenants(self.client).await?.into_values() {
-            let (mut after, mut portions) = (i64::MIN, Portions::new(PAGE));
+            let (mut after, mut portions) = (DocumentNumber::MIN, BoundedChunks::new(PAGE));
             loop {
-                let of = (tenant, declared.id);
+                let of = CollectionKey::new(tenant, declared.id);
                 let page = rebuild::page(self.client, of, after, &mut portions).await?;
                 let Some(last) = page.last() else { break };
                 after = last.id.number();
@@ -274,24 +287,26 @@ impl<'a, C: GenericClient> Look<'a, C> {
         Ok(())
     }
 
-    async fn changed(&mut self, declared: &Declared, after: i64) -> Result<(), DocumentsError> {
+    async fn changed(
+        &mut self,
+        declared: &DeclaredCollection,
+        after: FeedPosition,
+    ) -> Result<(), DocumentsError> {
         let mut after = after;
         loop {
             let rows = self
                 .client
                 .query(feed::GROUPS, &[&after, &GROUPS_TOGETHER])
                 .await?;
-            let groups: Vec<feed::Group> = rows.iter().map(feed::Group::of).collect();
+            let groups: Vec<feed::FeedGroup> = rows.iter().map(feed::FeedGroup::of).collect();
             let Some(last) = groups.last() else {
                 return Ok(());
             };
             after = last.position;
             let changes = groups.iter().flat_map(|group| &group.changes);
-            let own =
-                changes.filter(|(.., collection, _, _)| CollectionId(*collection) == declared.id);
-            let mut own: Vec<(i32, DocumentId)> = own
-                .map(|(_, tenant, _, id, _)| (*tenant, DocumentId::stored(*id)))
-                .collect();
+            let own = changes.filter(|change| change.collection == declared.id);
+            let mut own: Vec<(TenantId, DocumentId)> =
+                own.map(|change| (change.tenant, change.id)).collect();
             own.sort_unstable_by_key(|(tenant, id)| (*tenant, id.number()));
             own.dedup();
             let rows = rebuild::these(self.client, declared.id, &own).await?;
@@ -299,9 +314,9 @@ impl<'a, C: GenericClient> Look<'a, C> {
         }
     }
 
-    fn rows(&mut self, collection: &Collection, rows: &[Row]) {
+    fn rows(&mut self, collection: &Collection, rows: &[RebuildRow]) {
         for one in rows {
-            // None is larger for it.
+            // Stored bodies were size-checked when written; no limit here.
             if let Err(error) = collection.read(one.body.as_bytes(), usize::MAX) {
                 self.offending.add(one.id, &error);
             }

@@ -1,4 +1,4 @@
-//! All documents of a collection, as they were at one moment.
+//! Exports of collections: all documents as of one snapshot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,69 +7,72 @@ use egret_postgres::tokio_postgres::{Client, Statement};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{Caller, Documents, is_seen};
-use crate::core::group::Declared;
+use super::caller::{Caller, is_seen};
+use super::engine::Documents;
+use crate::core::collection::DeclaredCollection;
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
-use crate::model::CollectionName;
-use crate::store::query::Portions;
-use crate::store::read::{Stored, export_sql};
-use crate::worker::asker::Permit;
+use crate::model::{CollectionKey, CollectionName, DocumentNumber};
+use crate::store::query::BoundedChunks;
+use crate::store::read::{StoredDocument, export_sql};
+use crate::worker::query_sessions::QueryPermit;
 use crate::worker::session::SETTINGS;
 
-/// Documents that are told at a time, at most.
+/// Documents of a chunk, at most.
 const TOGETHER_MAX: u32 = 128;
 
-/// How long what the server was asked last may take, when nobody waits for it any more.
+/// How long the last statement may still run on the server after the export was dropped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long whoever exports may read nothing. While he reads, the server keeps what is deleted meanwhile.
+/// How long the client may pause between two chunks. While an export is open, the server cannot
+/// vacuum the rows of deleted documents.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
-/// Documents of a collection, in the order in which they were made.
+/// An export of a collection's documents, in order of creation.
 pub struct Export {
-    /// None when it is dropped.
-    session: Option<Session>,
+    /// None while it is being dropped.
+    session: Option<ExportSession>,
     caller: Caller,
-    declared: Arc<Declared>,
-    after: i64,
-    portions: Portions,
+    declared: Arc<DeclaredCollection>,
+    after: DocumentNumber,
+    portions: BoundedChunks,
 }
 
-/// A session in a transaction that sees one moment. It counts among the exports until the server has ended what it was asked.
-struct Session {
+/// A session in a transaction with one snapshot. Its permit is released only when the server has
+/// finished its last statement.
+struct ExportSession {
     client: Client,
     statement: Statement,
-    _permit: Permit,
+    _permit: QueryPermit,
 }
 
 impl Documents {
-    /// Begins to read all documents of a collection as they are now.
+    /// Starts an export of all documents of a collection that the caller may read.
     ///
     /// # Errors
-    /// [`DocumentsError::Overloaded`], and what the server says.
+    /// [`DocumentsError::Overloaded`]: too many exports are running.
     pub async fn export(
         &self,
         caller: &Caller,
         collection: &CollectionName,
     ) -> Result<Export, DocumentsError> {
-        let kept = self.kept(caller).await?;
-        let declared = kept.declared(caller, Action::Read, collection)?;
-        let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let permit = kept.asker.export(&caller.tenant).await?;
-        let client = kept.keeper.client().await?;
+        let handle = self.handle(caller).await?;
+        let declared = handle.declared(caller, Action::Read, collection)?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
+        let permit = handle.queries.export(&caller.tenant).await?;
+        let client = handle.ownership.client().await?;
         client.batch_execute(SETTINGS).await?;
         let idle_ms = IDLE_MAX.as_millis();
         let begin = format!(
             "SET idle_in_transaction_session_timeout = {idle_ms}; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         );
         client.batch_execute(&begin).await?;
-        let sql = export_sql(tenant.0, declared.id.0);
+        let sql = export_sql(CollectionKey::new(tenant, declared.id));
         let statement = match client.prepare(&sql).await {
             Ok(statement) => statement,
-            Err(error) => return Err(kept.keeper.check_removal(error.into()).await),
+            Err(error) => return Err(handle.ownership.check_removal(error.into()).await),
         };
-        let session = Session {
+        let session = ExportSession {
             statement,
             client,
             _permit: permit,
@@ -78,18 +81,15 @@ impl Documents {
             session: Some(session),
             caller: caller.clone(),
             declared,
-            after: i64::MIN,
-            portions: Portions::new(TOGETHER_MAX),
+            after: DocumentNumber::MIN,
+            portions: BoundedChunks::new(TOGETHER_MAX),
         })
     }
 }
 
 impl Export {
-    /// The next documents, no more than fit into memory; none: there are no more.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn next(&mut self) -> Result<Vec<Stored>, DocumentsError> {
+    /// The next documents, as many as fit into memory; empty at the end.
+    pub async fn next(&mut self) -> Result<Vec<StoredDocument>, DocumentsError> {
         loop {
             let mut page = self.portion().await?;
             if page.is_empty() {
@@ -102,15 +102,18 @@ impl Export {
         }
     }
 
-    /// The documents that come next, as many as there is room for.
-    async fn portion(&mut self) -> Result<Vec<Stored>, DocumentsError> {
-        let session = self.session.as_ref().expect("it is not dropped yet");
+    /// Reads the next chunk, within the limits of [`BoundedChunks`].
+    async fn portion(&mut self) -> Result<Vec<StoredDocument>, DocumentsError> {
+        let session = self
+            .session
+            .as_ref()
+            .expect("the session is taken only when the export is dropped");
         let (client, statement) = (&session.client, &session.statement);
         let rows = self
             .portions
             .next(client, statement, &[&self.after])
             .await?;
-        let page: Vec<Stored> = rows.iter().map(Stored::of).collect();
+        let page: Vec<StoredDocument> = rows.iter().map(StoredDocument::of).collect();
         if let Some(last) = page.last() {
             self.after = last.id.number();
         }
@@ -120,15 +123,15 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        // Without a runtime the connection is at its end, too.
+        // Without a runtime, the connection is closed too.
         if let (Some(session), Ok(runtime)) = (self.session.take(), Handle::try_current()) {
             runtime.spawn(session.end());
         }
     }
 }
 
-impl Session {
-    /// Waits until the server has ended what it was asked.
+impl ExportSession {
+    /// Rolls back, which waits until the server has finished the running statement.
     async fn end(self) {
         _ = timeout(PATIENCE, self.client.batch_execute("ROLLBACK")).await;
     }

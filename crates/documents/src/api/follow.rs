@@ -1,98 +1,96 @@
-//! Follows what becomes of documents.
+//! The change feed: polling and waiting for changes of documents.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Caller, Documents, Kept};
+use super::caller::Caller;
+use super::database::DatabaseHandle;
+use super::engine::Documents;
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
-use crate::model::{ChangeKind, CollectionName, DocumentId, TenantId};
-use crate::store::feed::Group;
+use crate::model::{ChangeKind, CollectionName, DocumentId, FeedPosition, TenantId};
+use crate::store::feed::FeedGroup;
 
-/// What became of a document.
+/// One change of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its place in the order of commits; no place is left out, but those of others.
-    pub position: i64,
-    /// When it was written.
+    /// Position in the order of commits. Positions have no gaps, but those of other tenants and
+    /// collections are not shown.
+    pub position: FeedPosition,
+    /// Time at which the change was written.
     pub at: SystemTime,
-    /// What became of it.
+    /// How the document was changed.
     pub kind: ChangeKind,
-    /// Its collection.
+    /// Collection of the changed document.
     pub collection: CollectionName,
-    /// The document.
+    /// Id of the changed document.
     pub id: DocumentId,
-    /// Its version then.
+    /// Version of the document after the change; for a deletion, its last version.
     pub version: i32,
 }
 
-/// Which changes.
+/// Which changes to return.
 #[derive(Clone, Debug, Default)]
-pub struct Following {
-    /// Of this collection alone.
+pub struct ChangesQuery {
+    /// Only changes of this collection; none: of all.
     pub collection: Option<CollectionName>,
-    /// Those after this position; none: those after the last that there is.
-    pub after: Option<i64>,
+    /// Changes after this position; none: after the current end of the feed.
+    pub after: Option<FeedPosition>,
 }
 
-/// Changes, in order.
+/// One page of changes.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
-    /// They.
+pub struct ChangesPage {
+    /// Changes in order of commit.
     pub items: Vec<Change>,
-    /// Up to where all have been looked at: go on after this.
-    pub position: i64,
+    /// Last position examined; continue after it.
+    pub position: FeedPosition,
 }
 
 impl Documents {
-    /// The next changes of a tenant's documents: `limit` at most, and perhaps none though there are more. What a crash of the server may take back is
-    /// not told before the disk has it, which is waited for.
-    ///
-    /// # Errors
-    /// [`DocumentsError`].
+    /// The next changes of a tenant's documents, at most `limit`; possibly none although there are
+    /// more. Changes committed with relaxed durability are returned only once flushed, for which
+    /// the call waits.
     pub async fn changes(
         &self,
         caller: &Caller,
-        following: &Following,
+        following: &ChangesQuery,
         limit: Option<u32>,
-    ) -> Result<Changes, DocumentsError> {
+    ) -> Result<ChangesPage, DocumentsError> {
         let limit = self.limit(limit)? as usize;
-        let kept = self.kept(caller).await?;
-        kept.may_follow(caller, following)?;
+        let handle = self.handle(caller).await?;
+        handle.may_follow(caller, following)?;
         let Some(after) = following.after else {
-            return Ok(Changes {
+            return Ok(ChangesPage {
                 items: Vec::new(),
-                position: kept.follower.last().await?,
+                position: handle.feed.last().await?,
             });
         };
-        let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let groups = kept.follower.page(after).await?;
-        Ok(kept.told(caller, (tenant, following), (after, &groups[..]), limit))
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
+        let groups = handle.feed.page(after).await?;
+        Ok(handle.visible_changes(caller, tenant, following, after, &groups, limit))
     }
 
-    /// The next changes, as soon as there are some.
-    ///
-    /// # Errors
-    /// [`DocumentsError`].
+    /// The next changes; waits until there are some. Advances `following.after` to the position
+    /// reached.
     pub async fn next_changes(
         &self,
         caller: &Caller,
-        following: &mut Following,
-    ) -> Result<Changes, DocumentsError> {
+        following: &mut ChangesQuery,
+    ) -> Result<ChangesPage, DocumentsError> {
         let limit = self.limit(None)? as usize;
-        let kept = self.kept(caller).await?;
-        kept.may_follow(caller, following)?;
-        let tenant = self.tenant(&kept, &caller.tenant).await?;
+        let handle = self.handle(caller).await?;
+        handle.may_follow(caller, following)?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
         let mut after = match following.after {
             Some(after) => after,
-            None => kept.follower.last().await?,
+            None => handle.feed.last().await?,
         };
-        let mut listening = kept.follower.listen();
+        let mut listening = handle.feed.listen();
         loop {
             listening.begin();
-            let groups = kept.follower.after(after).await?;
-            let whose = (tenant, &*following);
-            let changes = kept.told(caller, whose, (after, &groups[..]), limit);
+            let groups = handle.feed.after(after).await?;
+            let changes = handle.visible_changes(caller, tenant, following, after, &groups, limit);
             let has_moved = changes.position > after;
             after = changes.position;
             following.after = Some(after);
@@ -106,58 +104,62 @@ impl Documents {
     }
 }
 
-impl Kept {
-    fn may_follow(&self, caller: &Caller, following: &Following) -> Result<(), DocumentsError> {
+impl DatabaseHandle {
+    fn may_follow(&self, caller: &Caller, following: &ChangesQuery) -> Result<(), DocumentsError> {
         match &following.collection {
             Some(collection) => self.declared(caller, Action::Read, collection).map(|_| ()),
             None => Ok(()),
         }
     }
 
-    /// What somebody is told of groups after a position.
-    fn told(
+    /// The changes of these groups after a position that the caller may see.
+    fn visible_changes(
         &self,
         caller: &Caller,
-        (tenant, following): (TenantId, &Following),
-        (after, groups): (i64, &[Arc<Group>]),
+        tenant: TenantId,
+        following: &ChangesQuery,
+        after: FeedPosition,
+        groups: &[Arc<FeedGroup>],
         limit: usize,
-    ) -> Changes {
-        let mut changes = Changes {
+    ) -> ChangesPage {
+        let mut changes = ChangesPage {
             items: Vec::new(),
             position: after,
         };
-        let catalogue = self.keeper.writer.catalogue();
-        let asked = following.collection.as_ref();
+        let catalogue = self.ownership.writer.catalogue();
+        let wanted = following.collection.as_ref();
         for group in groups {
-            let each = (group.before() + 1..).zip(&group.changes);
-            for (position, &(kind, of, collection, id, version)) in each {
+            for (position, change) in group.positioned() {
                 if position <= after {
                     continue;
                 }
                 if changes.items.len() == limit {
                     return changes;
                 }
-                let declared = catalogue.by_number(collection);
-                if declared.is_none() && of == tenant.0 {
-                    // Another Egret has just declared it, and this one will know of it in a moment.
+                let declared = catalogue.get(change.collection);
+                let is_own = change.tenant == tenant;
+                if declared.is_none() && is_own {
+                    // Another Egret has just declared the collection; this one has not reloaded its
+                    // catalogue yet.
                     return changes;
                 }
                 changes.position = position;
-                let (Some(declared), Some(kind)) = (declared, ChangeKind::of(kind)) else {
+                let (Some(declared), Some(kind)) = (declared, change.kind) else {
                     continue;
                 };
                 let collection = declared.collection.name();
-                // Of what has gone nobody can tell whether it was within the claims.
+                // The body of a deleted document is not there to check claims on: claims must not
+                // restrict the collection at all.
                 let is_seen = caller.rights.may(Action::Read, collection)
                     && caller.rights.is_whole(declared.collection.definition());
-                if of == tenant.0 && is_seen && asked.is_none_or(|asked| asked == collection) {
+                if is_own && is_seen && wanted.is_none_or(|wanted| wanted == collection) {
                     changes.items.push(Change {
                         position,
                         at: group.at,
                         kind,
                         collection: collection.clone(),
-                        id: DocumentId::stored(id),
-                        version,
+                        id: change.id,
+                        version: change.version,
                     });
                 }
             }

@@ -1,77 +1,77 @@
-//! Looks whether identities, aliases, edges and bodies agree, and repairs what can be.
+//! Consistency check of identities, aliases, edges and bodies, and repair of what can be derived.
 
 use std::collections::{BTreeSet, HashSet};
 
 use egret_postgres::tokio_postgres::{Client, GenericClient};
-use tokio::join;
 use uuid::Uuid;
 
-use super::{Caller, Documents, Kept};
+use super::{caller::Caller, database::DatabaseHandle, engine::Documents};
 use crate::core::collection::Draft;
 use crate::error::DocumentsError;
-use crate::model::{CollectionName, DocumentId};
-use crate::store::check::{self, Alias, Called, Edges, Row, Statements};
-use crate::store::owner;
-use crate::store::query::Portions;
+use crate::model::{CollectionId, CollectionName, DocumentId, DocumentNumber, TenantId};
+use crate::store::check::{
+    self, AliasOwners, AliasRow, CheckEdges, CheckRow, CheckStatements, DocumentKey,
+};
+use crate::store::{owner, query::BoundedChunks};
 use crate::worker::catalogue::Catalogue;
 use crate::worker::session::SETTINGS;
 
-/// Findings that are told, at most; all are counted.
-pub const FINDINGS_MAX: usize = 1_000;
+/// Findings of a report, at most; further ones are only counted.
+pub(crate) const FINDINGS_MAX: usize = 1_000;
 
-/// What was looked at, and what does not agree.
+/// Report of a consistency check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
-    /// Documents.
+pub struct FsckReport {
+    /// Number of documents checked.
     pub documents: u64,
-    /// Identities by which they are found.
+    /// Number of aliases stored.
     pub aliases: u64,
-    /// References.
+    /// Number of edges stored.
     pub edges: u64,
-    /// How much does not agree.
+    /// Number of inconsistencies, including those not listed in `findings`.
     pub count: u64,
-    /// What, as far as it is told.
+    /// Inconsistencies found, in the order of the check.
     pub findings: Vec<Finding>,
 }
 
-/// Something that does not agree.
+/// One inconsistency found by the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
-    pub kind: Kind,
-    /// The document's collection, where there is one.
+    /// Kind of the inconsistency.
+    pub kind: FindingKind,
+    /// Collection of the document, if the finding concerns one.
     pub collection: Option<CollectionName>,
-    /// The document, where there is one.
+    /// Id of the document, if the finding concerns one.
     pub id: Option<DocumentId>,
-    /// In words.
+    /// Description for the operator.
     pub what: String,
-    /// Whether that was mended.
+    /// Whether it was repaired.
     pub is_repaired: bool,
 }
 
-/// What may not agree.
+/// Kind of an inconsistency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A body is not what its collection allows. Nobody but its owner can mend that.
+pub enum FindingKind {
+    /// A body is invalid under its collection's definition. Not repairable: it needs a new body.
     Body,
-    /// A document's number is not of its id.
+    /// The stored number of a document does not match its id.
     Number,
-    /// A document is not found by its identity.
+    /// The alias of a document is missing: the document is not found by its identity.
     AliasMissing,
-    /// A document has the identity of another. Nobody but their owner can mend that.
+    /// Two documents have the same identity. Not repairable: one of them needs another identity.
     AliasTaken,
-    /// An identity is of no document, or of one that has another.
+    /// An alias belongs to no document, or to one with another identity.
     AliasStale,
-    /// A document refers to one that is not there. Nobody but its owner can mend that.
+    /// A document refers to one that does not exist. Not repairable.
     Dangling,
-    /// What a document refers to is not what it says.
+    /// The references of a body, the targets noted with the document and its edges differ.
     Edges,
-    /// Edges lead from a document that does not note them so.
+    /// A row of edges does not match the targets noted with its document.
     EdgeStale,
 }
 
-impl Kind {
-    /// As it is told.
+impl FindingKind {
+    /// The kind as a code, as in the HTTP API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Body => "body_invalid",
@@ -86,68 +86,70 @@ impl Kind {
     }
 }
 
-/// What is to be mended.
-enum Wrong {
-    Document((i32, i32, i64)),
-    /// Edges of a document that are to be as it notes them: what its body refers to cannot be told.
-    Noted((i32, i32, i64)),
-    Alias(i32, Uuid),
-    Edges(Edges),
+/// What a repair has to rebuild or delete.
+enum Inconsistency {
+    Document(DocumentKey),
+    /// Edges to rebuild from the targets noted with the document, because its body does not yield
+    /// them.
+    Noted(DocumentKey),
+    Alias(TenantId, Uuid),
+    Edges(CheckEdges),
 }
 
 impl Documents {
-    /// Looks at all documents of a database, whosever they are. With `repair`, what can be mended is: writes wait for that, and not while all is
-    /// looked at.
+    /// Checks all documents of a database, of all tenants. With `repair`, repairable
+    /// inconsistencies are repaired afterwards under the exclusive lock; the check itself does not
+    /// block writes.
     ///
     /// # Errors
-    /// What the server says; to repair, this Egret has to be the one that writes.
-    pub async fn fsck(&self, caller: &Caller, repair: bool) -> Result<Checked, DocumentsError> {
-        let kept = self.kept(caller).await?;
+    /// [`DocumentsError::OwnedElsewhere`]: only the owner of the database's documents can repair.
+    pub async fn fsck(&self, caller: &Caller, repair: bool) -> Result<FsckReport, DocumentsError> {
+        let handle = self.handle(caller).await?;
         let _permit = self.inner.options.databases.admit(&caller.tenant).await?;
-        match fsck(&kept, repair).await {
+        match fsck(&handle, repair).await {
             Ok(checked) => Ok(checked),
-            Err(error) => Err(kept.keeper.check_removal(error).await),
+            Err(error) => Err(handle.ownership.check_removal(error).await),
         }
     }
 }
 
-/// See [`Documents::fsck`].
-async fn fsck(kept: &Kept, repair: bool) -> Result<Checked, DocumentsError> {
-    let mut client = kept.keeper.client().await?;
+async fn fsck(handle: &DatabaseHandle, repair: bool) -> Result<FsckReport, DocumentsError> {
+    let mut client = handle.ownership.client().await?;
     client.batch_execute(SETTINGS).await?;
-    let statements = Statements::prepare(&client).await?;
+    let statements = CheckStatements::prepare(&client).await?;
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
     client.batch_execute(begin).await?;
-    // As they are in the state that is looked at.
+    // Read in the snapshot that is checked.
     let catalogue = Catalogue::read(&client).await?;
-    let mut look = Look {
+    let mut look = FsckRun {
         client: &client,
         statements: &statements,
         catalogue: &catalogue,
-        checked: Checked::default(),
+        checked: FsckReport::default(),
         wrong: Vec::new(),
     };
     look.all().await?;
-    let Look {
+    let FsckRun {
         mut checked, wrong, ..
     } = look;
     client.batch_execute("COMMIT").await?;
     if repair && wrong.iter().any(Option::is_some) {
-        let alone = kept.keeper.writer.alone().await?;
+        let alone = handle.ownership.writer.lock_exclusive().await?;
         let mut transaction = client.transaction().await?;
         if !owner::stays(&transaction, alone.epoch).await? {
             return Err(DocumentsError::Unreachable);
         }
         for (at, wrong) in wrong.into_iter().enumerate() {
             let Some(wrong) = wrong else { continue };
-            let catalogue = kept.keeper.writer.catalogue();
+            let catalogue = handle.ownership.writer.catalogue();
             let step = transaction.transaction().await?;
             let is_repaired = match mend(&step, &statements, &catalogue, &wrong).await {
                 Ok(is_repaired) => {
                     step.commit().await?;
                     is_repaired
                 }
-                // What the server does not take is left as it is; the others are mended.
+                // A statement that the server rejects leaves its finding unrepaired; the others go
+                // on.
                 Err(DocumentsError::Server { is_lost: false, .. }) => {
                     step.rollback().await?;
                     false
@@ -159,42 +161,42 @@ async fn fsck(kept: &Kept, repair: bool) -> Result<Checked, DocumentsError> {
             }
         }
         transaction.commit().await?;
-        // What was remembered may be wrong as well.
-        kept.keeper.writer.forget_names();
+        // Cached aliases may be wrong as well.
+        handle.ownership.writer.clear_aliases();
         drop(alone);
     }
     Ok(checked)
 }
 
-/// How many aliases and edges were met from the documents that they are of.
+/// Aliases and edges seen from the side of their documents.
 #[derive(Debug, Default)]
-struct Met {
+struct FsckCounts {
     aliases: u64,
     edges: u64,
 }
 
-struct Look<'a> {
+struct FsckRun<'a> {
     client: &'a Client,
-    statements: &'a Statements,
+    statements: &'a CheckStatements,
     catalogue: &'a Catalogue,
-    checked: Checked,
-    /// Beside each finding what can be mended.
-    wrong: Vec<Option<Wrong>>,
+    checked: FsckReport,
+    /// For each finding in `checked`, the repair; none if there is none.
+    wrong: Vec<Option<Inconsistency>>,
 }
 
-impl Look<'_> {
+impl FsckRun<'_> {
     fn find(
         &mut self,
-        kind: Kind,
-        of: Option<(i32, Uuid)>,
+        kind: FindingKind,
+        of: Option<(CollectionId, Uuid)>,
         what: impl Into<String>,
-        wrong: Option<Wrong>,
+        wrong: Option<Inconsistency>,
     ) {
         self.checked.count += 1;
         if self.checked.findings.len() == FINDINGS_MAX {
             return;
         }
-        let declared = of.and_then(|(collection, _)| self.catalogue.by_number(collection));
+        let declared = of.and_then(|(collection, _)| self.catalogue.get(collection));
         self.checked.findings.push(Finding {
             kind,
             collection: declared.map(|declared| declared.collection.name().clone()),
@@ -209,7 +211,8 @@ impl Look<'_> {
         let met = self.documents().await?;
         let (aliases, edges) = check::counts(self.client).await?;
         (self.checked.aliases, self.checked.edges) = (aliases, edges);
-        // All that documents have was met from them: only where there is more, something is of none, or not as one notes it.
+        // All aliases and edges of documents have been counted: only if more are stored, some are
+        // stale, and the tables must be scanned.
         if aliases != met.aliases {
             self.aliases().await?;
         }
@@ -219,31 +222,44 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Looks at the documents, and at what they are called and refer to.
-    async fn documents(&mut self) -> Result<Met, DocumentsError> {
-        let mut met = Met::default();
-        let mut portions = Portions::new(check::PAGE);
-        let first = (i32::MIN, i32::MIN, i64::MIN);
+    /// Checks documents with their aliases and edges.
+    async fn documents(&mut self) -> Result<FsckCounts, DocumentsError> {
+        let mut met = FsckCounts::default();
+        let mut portions = BoundedChunks::new(check::PAGE);
+        let first = DocumentKey {
+            tenant: TenantId::MIN,
+            collection: CollectionId::MIN,
+            number: DocumentNumber::MIN,
+        };
         let mut page = check::documents(self.client, self.statements, first, &mut portions).await?;
         while let Some(last) = page.last() {
             let after = last.place();
             self.checked.documents += page.len() as u64;
-            // The server reads the next ones meanwhile.
+            // The server reads the next page while this one is checked.
             let (client, statements) = (self.client, self.statements);
             let next = check::documents(client, statements, after, &mut portions);
-            let (next, looked) = join!(next, self.page(page, &mut met));
+            let (next, looked) = tokio::join!(next, self.page(page, &mut met));
             looked?;
             page = next?;
         }
         Ok(met)
     }
 
-    async fn page(&mut self, page: Vec<Row>, met: &mut Met) -> Result<(), DocumentsError> {
-        let mut drafts: Vec<(Row, Draft)> = Vec::with_capacity(page.len());
+    async fn page(
+        &mut self,
+        page: Vec<CheckRow>,
+        met: &mut FsckCounts,
+    ) -> Result<(), DocumentsError> {
+        let mut drafts: Vec<(CheckRow, Draft)> = Vec::with_capacity(page.len());
         for row in page {
             let of = Some((row.collection, row.id));
             if DocumentId::stored(row.id).number() != row.number {
-                self.find(Kind::Number, of, "its number is not of its id", None);
+                self.find(
+                    FindingKind::Number,
+                    of,
+                    "its number does not match its id",
+                    None,
+                );
             }
             if is_as_noted(&row) {
                 met.edges += row.edges.len() as u64;
@@ -251,7 +267,7 @@ impl Look<'_> {
             match drafted(self.catalogue, &row) {
                 Ok(draft) => drafts.push((row, draft)),
                 Err(what) => {
-                    self.find(Kind::Body, of, what, None);
+                    self.find(FindingKind::Body, of, what, None);
                     self.noted(&row);
                 }
             }
@@ -265,8 +281,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Looks at a document. Returns how many of its names are its own.
-    fn document(&mut self, row: &Row, draft: &Draft, called: &Called) -> u64 {
+    /// Checks one document. Returns how many of its aliases lead to it.
+    fn document(&mut self, row: &CheckRow, draft: &Draft, called: &AliasOwners) -> u64 {
         let of = Some((row.collection, row.id));
         let mut own = 0;
         for alias in &draft.aliases {
@@ -274,12 +290,12 @@ impl Look<'_> {
                 Some(found) if *found == (row.collection, row.number) => own += 1,
                 Some(_) => {
                     let what = "another document has its identity";
-                    self.find(Kind::AliasTaken, of, what, None);
+                    self.find(FindingKind::AliasTaken, of, what, None);
                 }
                 None => {
-                    let wrong = Some(Wrong::Document(row.place()));
+                    let wrong = Some(Inconsistency::Document(row.place()));
                     let what = "it is not found by its identity";
-                    self.find(Kind::AliasMissing, of, what, wrong);
+                    self.find(FindingKind::AliasMissing, of, what, wrong);
                 }
             }
         }
@@ -291,100 +307,125 @@ impl Look<'_> {
                 continue;
             }
             is_whole = false;
-            let declared = self.catalogue.by_number(row.collection);
+            let declared = self.catalogue.get(row.collection);
             let told = declared.map(|declared| declared.collection.tell(reference));
             let what = told.map(|told| {
                 let references = vec![told];
                 DocumentsError::UnresolvedReference { references }.to_string()
             });
-            self.find(Kind::Dangling, of, what.unwrap_or_default(), None);
+            self.find(FindingKind::Dangling, of, what.unwrap_or_default(), None);
         }
-        let said: BTreeSet<i64> = row.targets.iter().copied().collect();
+        let said: BTreeSet<DocumentNumber> = row.targets.iter().copied().collect();
         if !is_whole {
             self.noted(row);
         } else if said != wanted || !is_as_noted(row) {
             let what = format!(
-                "its body refers to {} documents, {} are noted with it, and {} edges are there",
+                "its body refers to {} documents, its row lists {} targets, and it has {} edges",
                 wanted.len(),
                 row.targets.len(),
                 row.edges.len()
             );
-            self.find(Kind::Edges, of, what, Some(Wrong::Document(row.place())));
+            self.find(
+                FindingKind::Edges,
+                of,
+                what,
+                Some(Inconsistency::Document(row.place())),
+            );
         }
         own
     }
 
-    /// Looks at a document of which only what is noted with it can be told.
-    fn noted(&mut self, row: &Row) {
+    /// Checks the edges of a document against its noted targets only, when its body does not yield
+    /// them.
+    fn noted(&mut self, row: &CheckRow) {
         if !is_as_noted(row) {
             let what = format!(
-                "{} references are noted with it, and {} edges are there",
+                "its row lists {} targets, and it has {} edges",
                 row.targets.len(),
                 row.edges.len()
             );
             let of = Some((row.collection, row.id));
-            self.find(Kind::Edges, of, what, Some(Wrong::Noted(row.place())));
+            self.find(
+                FindingKind::Edges,
+                of,
+                what,
+                Some(Inconsistency::Noted(row.place())),
+            );
         }
     }
 
     async fn aliases(&mut self) -> Result<(), DocumentsError> {
-        let mut after = (i32::MIN, Uuid::nil());
-        let mut portions = Portions::new(check::PAGE);
+        let (client, statements) = (self.client, self.statements);
+        let (mut tenant, mut alias) = (TenantId::MIN, Uuid::nil());
+        let mut portions = BoundedChunks::new(check::PAGE);
         loop {
-            let page = check::aliases(self.client, self.statements, after, &mut portions).await?;
+            let page = check::aliases(client, statements, tenant, alias, &mut portions).await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
-            after = (last.tenant, last.alias);
+            (tenant, alias) = (last.tenant, last.alias);
             for one in page.iter().filter(|one| is_stale(self.catalogue, one)) {
                 let of = one.document.as_ref().map(|(id, _)| (one.collection, *id));
                 let what = match of {
                     Some(_) => "it is found by an identity that it does not have",
-                    None => "an identity is of a document that is not there",
+                    None => "an identity leads to a document that does not exist",
                 };
-                let wrong = Some(Wrong::Alias(one.tenant, one.alias));
-                self.find(Kind::AliasStale, of, what, wrong);
+                let wrong = Some(Inconsistency::Alias(one.tenant, one.alias));
+                self.find(FindingKind::AliasStale, of, what, wrong);
             }
         }
     }
 
     async fn edges(&mut self) -> Result<(), DocumentsError> {
-        let mut after = (i32::MIN, i64::MIN, i64::MIN);
-        let mut portions = Portions::new(check::PAGE);
+        let (client, statements) = (self.client, self.statements);
+        let (mut tenant, mut target, mut source) =
+            (TenantId::MIN, DocumentNumber::MIN, DocumentNumber::MIN);
+        let mut portions = BoundedChunks::new(check::PAGE);
         loop {
-            let page = check::edges(self.client, self.statements, after, &mut portions).await?;
+            let next = check::edges(client, statements, tenant, target, source, &mut portions);
+            let page = next.await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
-            after = (last.tenant, last.targets[0], last.source);
+            (tenant, target, source) = (last.tenant, last.targets[0], last.source);
             for edges in page.into_iter().filter(|edges| !edges.is_said) {
-                let targets: Vec<String> = edges.targets.iter().map(i64::to_string).collect();
+                let targets: Vec<String> = edges
+                    .targets
+                    .iter()
+                    .map(DocumentNumber::to_string)
+                    .collect();
                 let what = format!(
-                    "edges lead from document number {} to {}, and that one does not note them so",
+                    "edges lead from document number {} to {}, but its row does not list these \
+                     targets",
                     edges.source,
                     targets.join(", ")
                 );
-                self.find(Kind::EdgeStale, None, what, Some(Wrong::Edges(edges)));
+                self.find(
+                    FindingKind::EdgeStale,
+                    None,
+                    what,
+                    Some(Inconsistency::Edges(edges)),
+                );
             }
         }
     }
 }
 
-/// Whether the edges of a document are as it notes them, each once.
-fn is_as_noted(row: &Row) -> bool {
-    let once: BTreeSet<&i64> = row.targets.iter().collect();
+/// Whether the edges of a document equal its noted targets, each once.
+fn is_as_noted(row: &CheckRow) -> bool {
+    let once: BTreeSet<&DocumentNumber> = row.targets.iter().collect();
     row.edges == row.targets && once.len() == row.targets.len()
 }
 
-fn drafted(catalogue: &Catalogue, row: &Row) -> Result<Draft, String> {
-    let declared = catalogue.by_number(row.collection);
-    let declared = declared.ok_or("it is of a collection that is not declared")?;
+fn drafted(catalogue: &Catalogue, row: &CheckRow) -> Result<Draft, String> {
+    let declared = catalogue.get(row.collection);
+    let declared = declared.ok_or("its collection is not declared")?;
     let draft = declared.collection.read(row.body.as_bytes(), usize::MAX);
     draft.map_err(|error| error.to_string())
 }
 
-/// What documents are called and what they refer to, each once.
-fn names(drafts: &[(Row, Draft)]) -> HashSet<(i32, Uuid)> {
+/// Aliases of these documents and of their targets, each once.
+fn names(drafts: &[(CheckRow, Draft)]) -> HashSet<(TenantId, Uuid)> {
     let each = drafts.iter().flat_map(|(row, draft)| {
         let own = draft.aliases.iter().map(|alias| alias.0);
         let referred = draft.references.iter().map(|one| one.alias.0);
@@ -393,39 +434,40 @@ fn names(drafts: &[(Row, Draft)]) -> HashSet<(i32, Uuid)> {
     each.collect()
 }
 
-/// Whether an alias is of no document, or of one that has another identity. Of one that cannot be read nobody can tell: that is found by itself.
-fn is_stale(catalogue: &Catalogue, one: &Alias) -> bool {
+/// Whether an alias belongs to no document, or to one with another identity. False if the body
+/// cannot be read: that is a finding of its own.
+fn is_stale(catalogue: &Catalogue, one: &AliasRow) -> bool {
     let Some((_, body)) = &one.document else {
         return true;
     };
-    let names = catalogue.by_number(one.collection).and_then(|declared| {
+    let names = catalogue.get(one.collection).and_then(|declared| {
         let body = serde_json::from_str(body).ok()?;
-        declared.names(&body).ok()
+        declared.aliases(&body).ok()
     });
     names.is_some_and(|names| names.iter().all(|name| name.0 != one.alias))
 }
 
-/// Mends what is still wrong, now that nobody writes. Returns whether it could.
+/// Repairs an inconsistency if it still exists under the exclusive lock. Returns whether it could.
 async fn mend(
     client: &impl GenericClient,
-    statements: &Statements,
+    statements: &CheckStatements,
     catalogue: &Catalogue,
-    wrong: &Wrong,
+    wrong: &Inconsistency,
 ) -> Result<bool, DocumentsError> {
     match wrong {
-        Wrong::Alias(tenant, alias) => {
-            let found = check::alias(client, statements, (*tenant, *alias)).await?;
+        Inconsistency::Alias(tenant, alias) => {
+            let found = check::alias(client, statements, *tenant, *alias).await?;
             if found.is_some_and(|found| is_stale(catalogue, &found)) {
                 check::forget_alias(client, *tenant, *alias).await?;
             }
         }
-        Wrong::Edges(edges) => check::mend_edges(client, edges).await?,
-        Wrong::Noted(place) => {
+        Inconsistency::Edges(edges) => check::mend_edges(client, edges).await?,
+        Inconsistency::Noted(place) => {
             if let Some(row) = check::document(client, statements, *place).await? {
                 check::lay(client, *place, &row.targets, &row.targets).await?;
             }
         }
-        Wrong::Document(place) => {
+        Inconsistency::Document(place) => {
             let Some(row) = check::document(client, statements, *place).await? else {
                 return Ok(true);
             };
@@ -441,13 +483,16 @@ async fn mend(
                 let found = called.get(&(row.tenant, *alias));
                 found.is_none_or(|found| *found == (row.collection, row.number))
             };
-            let referred = draft.references.iter();
-            let referred = referred.map(|one| called.get(&(row.tenant, one.alias.0)));
-            let targets: Option<BTreeSet<i64>> = referred.map(|found| Some(found?.1)).collect();
+            let referred = draft
+                .references
+                .iter()
+                .map(|one| called.get(&(row.tenant, one.alias.0)));
+            let targets: Option<BTreeSet<DocumentNumber>> =
+                referred.map(|found| Some(found?.1)).collect();
             let Some(targets) = targets.filter(|_| own.iter().all(is_own)) else {
                 return Ok(false);
             };
-            let targets: Vec<i64> = targets.into_iter().collect();
+            let targets: Vec<DocumentNumber> = targets.into_iter().collect();
             check::mend(client, &row, &own, &targets).await?;
         }
     }

@@ -1,49 +1,60 @@
-//! What documents were: looked at, and restored.
+//! Earlier versions of documents: listing and restoring.
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 
-use super::{Act, Caller, Documents, Kept, Operation};
-use crate::core::decide::Condition;
-use crate::core::group::{Declared, What};
+use super::batch::BatchWrite;
+use super::caller::Caller;
+use super::database::DatabaseHandle;
+use super::engine::Documents;
+use crate::core::collection::DeclaredCollection;
+use crate::core::decision::Condition;
 use crate::core::rights::Action;
+use crate::core::write::WriteOp;
 use crate::error::DocumentsError;
-use crate::model::{CollectionName, DocumentId, TenantId, Written};
+use crate::model::{CollectionName, DocumentId, DocumentNumber, TenantId, WriteReceipt};
 use crate::store::history::{DELETED, VERSIONS, Version};
-use crate::store::query::Room;
+use crate::store::query::PageBudget;
 
-/// What documents were.
+/// One page of document versions.
 #[derive(Clone, Debug, Default)]
 pub struct Versions {
-    /// Of one document the last first, of several in the order in which they were made.
+    /// Versions of one document, the latest first; or deleted documents, in order of creation.
     pub items: Vec<Version>,
-    /// Where the next page begins; none: there is none.
+    /// Cursor of the next page; none: this is the last one.
     pub next: Option<String>,
 }
 
 impl Documents {
-    /// Earlier versions of a document, as many as its collection keeps, the last first.
+    /// Returns the earlier versions of a document that its collection keeps, the latest first.
     ///
     /// # Errors
-    /// [`DocumentsError::NotFound`]: there is no such document, and none that was deleted and is kept.
+    /// [`DocumentsError::NotFound`]: there is no such document, neither current nor deleted and
+    /// kept.
     pub async fn versions(
         &self,
         caller: &Caller,
-        (collection, id): (&CollectionName, DocumentId),
-        (cursor, limit): (Option<&str>, Option<u32>),
+        collection: &CollectionName,
+        id: DocumentId,
+        cursor: Option<&str>,
+        limit: Option<u32>,
     ) -> Result<Versions, DocumentsError> {
         let mut room = self.room(limit)?;
-        let kept = self.kept(caller).await?;
-        let declared = kept.declared(caller, Action::Read, collection)?;
-        let tenant = self.tenant(&kept, &caller.tenant).await?;
+        let handle = self.handle(caller).await?;
+        let declared = handle.declared(caller, Action::Read, collection)?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
         let before = match cursor {
             Some(cursor) => cursor.parse().map_err(|_| cursor_invalid())?,
             None => i32::MAX,
         };
-        let of = (tenant, declared.as_ref(), id);
-        let page = versions(&kept, caller, of, (before, &mut room)).await?;
+        let of = DocumentLocation {
+            tenant,
+            declared: declared.as_ref(),
+            id,
+        };
+        let page = versions(&handle, caller, of, before, &mut room).await?;
         if page.is_empty() && cursor.is_none() {
-            // It is there and was never anything else, or it is not there.
-            self.get(caller, (collection, id)).await?;
+            // Either the document exists without earlier versions, or `get` fails with `NotFound`.
+            self.get(caller, collection, id).await?;
         }
         let last = page.last().filter(|_| room.is_full());
         let next = last.map(|last| last.version.to_string());
@@ -55,31 +66,29 @@ impl Documents {
         })
     }
 
-    /// Documents that were deleted and can be restored, in the order in which they were made.
-    ///
-    /// # Errors
-    /// [`DocumentsError`].
+    /// Returns deleted documents that can be restored, in order of creation.
     pub async fn deleted(
         &self,
         caller: &Caller,
         collection: &CollectionName,
-        (cursor, limit): (Option<&str>, Option<u32>),
+        cursor: Option<&str>,
+        limit: Option<u32>,
     ) -> Result<Versions, DocumentsError> {
         let mut room = self.room(limit)?;
-        let kept = self.kept(caller).await?;
-        let declared = kept.declared(caller, Action::Read, collection)?;
-        let tenant = self.tenant(&kept, &caller.tenant).await?;
+        let handle = self.handle(caller).await?;
+        let declared = handle.declared(caller, Action::Read, collection)?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
         let after = match cursor {
-            Some(cursor) => cursor.parse().map_err(|_| cursor_invalid())?,
-            None => i64::MIN,
+            Some(cursor) => DocumentNumber(cursor.parse().map_err(|_| cursor_invalid())?),
+            None => DocumentNumber::MIN,
         };
-        let asked = room.asked();
-        let rows = kept
-            .asker
+        let row_count = room.asked();
+        let rows = handle
+            .queries
             .page(
                 &caller.tenant,
                 DELETED,
-                &[&tenant.0, &declared.id.0, &after, &asked],
+                &[&tenant, &declared.id, &after, &row_count],
                 &mut room,
             )
             .await?;
@@ -94,29 +103,39 @@ impl Documents {
         })
     }
 
-    /// Makes a document again what it was: one that was deleted as it was at last, or any at a version that is kept.
+    /// Restores a version of a document: of a deleted one the last version or a given one, of a
+    /// current one a given version.
     ///
     /// # Errors
-    /// [`DocumentsError`]: nothing has changed then. What was right once need not be so any more: what it refers to may be gone.
+    /// [`DocumentsError`]: nothing was written. The version may no longer be valid, for example
+    /// because the target of a reference was deleted.
     pub async fn restore(
         &self,
         caller: &Caller,
-        (collection, id): (&CollectionName, DocumentId),
+        collection: &CollectionName,
+        id: DocumentId,
         version: Option<i32>,
-    ) -> Result<Written, DocumentsError> {
-        let kept = self.kept(caller).await?;
-        let declared = kept.declared(caller, Action::Write, collection)?;
-        let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let how = version.map(|version| version.to_string());
-        let how = format!("restore {collection} {id} {}", how.unwrap_or_default());
-        let manner = caller.manner_of([how.as_bytes()]);
-        if let Some(request) = manner.request
-            && let Some(written) = self.answered(&kept, caller, request).await?
+    ) -> Result<WriteReceipt, DocumentsError> {
+        let handle = self.handle(caller).await?;
+        let declared = handle.declared(caller, Action::Write, collection)?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
+        let requested = version.map(|version| version.to_string());
+        let content = format!(
+            "restore {collection} {id} {}",
+            requested.unwrap_or_default()
+        );
+        let options = caller.options_for([content.as_bytes()]);
+        if let Some(request) = options.idempotency
+            && let Some(receipt) = self.stored_reply(&handle, caller, request).await?
         {
-            return Ok(written);
+            return Ok(receipt);
         }
-        let of = (tenant, declared.as_ref(), id);
-        let last = version_before(&kept, caller, of, i32::MAX).await?;
+        let of = DocumentLocation {
+            tenant,
+            declared: declared.as_ref(),
+            id,
+        };
+        let last = version_before(&handle, caller, of, i32::MAX).await?;
         let last = last.filter(|last| is_seen(caller, &declared, last));
         let none = || DocumentsError::NotFound {
             collection: collection.clone(),
@@ -125,86 +144,91 @@ impl Documents {
         let wanted = match (version, &last) {
             (None, last) => last.clone(),
             (Some(version), _) => {
-                let found = version_before(&kept, caller, of, version.saturating_add(1)).await?;
+                let found = version_before(&handle, caller, of, version.saturating_add(1)).await?;
                 found.filter(|found| found.version == version && is_seen(caller, &declared, found))
             }
         };
         let Some(wanted) = wanted else {
-            let is_there = version.is_none() && self.get(caller, (collection, id)).await.is_ok();
-            return Err(match is_there {
-                true => DocumentsError::NotDeleted,
-                false => none(),
+            let is_there = version.is_none() && self.get(caller, collection, id).await.is_ok();
+            return Err(if is_there {
+                DocumentsError::NotDeleted
+            } else {
+                none()
             });
         };
-        let deleted = last.filter(|last| last.is_deleted);
-        let asked = match deleted {
-            Some(deleted) => {
-                let draft = declared
-                    .collection
-                    .read(wanted.body.as_bytes(), usize::MAX)?;
-                let what = What::Restore(id, Box::new(draft), deleted.version);
-                self.asked_for(&kept, caller, declared, what, Condition::Always)
-                    .await?
-            }
+        let body = wanted.body.into_bytes();
+        let op = match last.filter(|last| last.is_deleted) {
+            Some(deleted) => WriteOp::Restore {
+                id,
+                body,
+                version: deleted.version,
+            },
             None if version.is_none() => return Err(DocumentsError::NotDeleted),
-            None => {
-                let operation = Operation {
-                    collection: collection.clone(),
-                    what: Act::Put(Some(id), wanted.body.into_bytes()),
-                    condition: Condition::Always,
-                };
-                self.asked(&kept, caller, operation).await?
-            }
+            None => WriteOp::Put(Some(id), body),
         };
-        kept.keeper.writer.write(asked, manner).await
+        let write = BatchWrite {
+            collection: collection.clone(),
+            op,
+            condition: Condition::Always,
+        };
+        let request = self.prepare(&handle, caller, write).await?;
+        handle.ownership.writer.write(request, options).await
     }
 }
 
 fn cursor_invalid() -> DocumentsError {
     DocumentsError::QueryInvalid {
-        reason: "the cursor is the `next` of the page before, as it was given".to_owned(),
+        reason: "the cursor is not valid: send the `next` of the previous page unchanged"
+            .to_owned(),
     }
 }
 
-/// A document of a tenant.
-type Place<'a> = (TenantId, &'a Declared, DocumentId);
+/// Address of a document.
+#[derive(Clone, Copy)]
+struct DocumentLocation<'a> {
+    tenant: TenantId,
+    declared: &'a DeclaredCollection,
+    id: DocumentId,
+}
 
-/// Versions of a document before one, as many as there is room for.
+/// Reads the versions of a document before one, within the page budget.
 async fn versions(
-    kept: &Kept,
+    handle: &DatabaseHandle,
     caller: &Caller,
-    (tenant, declared, id): Place<'_>,
-    (before, room): (i32, &mut Room),
+    of: DocumentLocation<'_>,
+    before: i32,
+    room: &mut PageBudget,
 ) -> Result<Vec<Version>, DocumentsError> {
-    let asked = room.asked();
-    let (collection, number) = (declared.id.0, id.number());
-    let rows = kept
-        .asker
+    let row_count = room.asked();
+    let (collection, number) = (of.declared.id, of.id.number());
+    let rows = handle
+        .queries
         .page(
             &caller.tenant,
             VERSIONS,
-            &[&tenant.0, &collection, &number, &before, &asked],
+            &[&of.tenant, &collection, &number, &before, &row_count],
             room,
         )
         .await?;
     let all = rows.iter().map(Version::of);
-    // The other half of an id is a secret that the number does not tell.
-    Ok(all.filter(|version| version.id == id).collect())
+    // The number is only half of the id: a caller must know the whole id, which is random.
+    Ok(all.filter(|version| version.id == of.id).collect())
 }
 
-/// The last version of a document before one.
+/// The latest kept version of a document before one.
 async fn version_before(
-    kept: &Kept,
+    handle: &DatabaseHandle,
     caller: &Caller,
-    of: Place<'_>,
+    of: DocumentLocation<'_>,
     before: i32,
 ) -> Result<Option<Version>, DocumentsError> {
-    let mut room = Room::new(1, Size::default());
-    Ok(versions(kept, caller, of, (before, &mut room)).await?.pop())
+    let mut room = PageBudget::new(1, ByteSize::default());
+    Ok(versions(handle, caller, of, before, &mut room).await?.pop())
 }
 
-/// Whether somebody may see what a document was.
-fn is_seen(caller: &Caller, declared: &Declared, version: &Version) -> bool {
+/// Whether the caller may see this version of a document: its body must satisfy the caller's
+/// claims.
+fn is_seen(caller: &Caller, declared: &DeclaredCollection, version: &Version) -> bool {
     let definition = declared.collection.definition();
     let body = || serde_json::from_str(&version.body);
     caller.rights.is_whole(definition)

@@ -1,83 +1,84 @@
-//! Takes in many documents by one request, a line for each.
+//! Bulk import of newline-delimited JSON.
 
-use super::{Act, Caller, Documents, Operation};
-use crate::core::decide::Condition;
+use super::batch::BatchWrite;
+use super::caller::Caller;
+use super::engine::Documents;
+use crate::core::decision::Condition;
 use crate::core::rights::Action;
+use crate::core::write::WriteOp;
 use crate::error::DocumentsError;
-use crate::model::{CollectionName, Done};
-use crate::worker::step::Manner;
+use crate::model::{CollectionName, Epoch, IMPORT_LINES_MAX, WriteOutcome};
+use crate::worker::commit::queued::WriteOptions;
 
-/// Lines of one request, at most.
-pub const IMPORT_LINES_MAX: usize = 2_000;
-
-/// What became of lines.
+/// Result of an import request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Imported {
-    /// Documents that are new.
+pub struct ImportResult {
+    /// Number of documents created.
     pub created: u64,
-    /// That have another body.
+    /// Number of documents whose body was replaced.
     pub changed: u64,
-    /// That were so already.
+    /// Number of documents that already had this body.
     pub unchanged: u64,
-    /// Lines that were refused, by their places from 0 on, and why.
+    /// Rejected lines, by zero-based line number, with their errors.
     pub refused: Vec<(usize, DocumentsError)>,
-    /// As which owner.
-    pub epoch: i64,
+    /// Epoch of the owner that wrote the lines.
+    pub epoch: Epoch,
 }
 
 impl Documents {
-    /// Puts each line in as a document of a collection, in place of the one with its identity if there is one. Empty lines are passed over. What
-    /// is refused says why; the rest is done. Lines that come again change nothing.
+    /// Upserts each non-empty line as a document of a collection, by its identity. Lines succeed or
+    /// fail independently; repeating an import changes nothing.
     ///
     /// # Errors
-    /// [`DocumentsError`], where none of them was even tried.
+    /// [`DocumentsError`]: no line was attempted.
     pub async fn import(
         &self,
         caller: &Caller,
         collection: &CollectionName,
         text: &[u8],
-    ) -> Result<Imported, DocumentsError> {
-        let kept = self.kept(caller).await?;
-        kept.declared(caller, Action::Write, collection)?;
-        let lines = text.split(|byte| *byte == b'\n').enumerate();
-        let lines: Vec<(usize, &[u8])> = lines
-            .map(|(place, line)| (place, line.trim_ascii()))
+    ) -> Result<ImportResult, DocumentsError> {
+        let handle = self.handle(caller).await?;
+        handle.declared(caller, Action::Write, collection)?;
+        let lines: Vec<(usize, &[u8])> = text
+            .split(|byte| *byte == b'\n')
+            .enumerate()
+            .map(|(number, line)| (number, line.trim_ascii()))
             .filter(|(_, line)| !line.is_empty())
             .collect();
         if lines.len() > IMPORT_LINES_MAX {
             return Err(DocumentsError::ImportTooLarge { lines: lines.len() });
         }
-        let manner = Manner {
-            request: None,
+        let options = WriteOptions {
+            idempotency: None,
             is_relaxed: caller.is_relaxed,
         };
-        let mut imported = Imported::default();
-        let (mut places, mut all) = (Vec::new(), Vec::new());
-        for (place, line) in lines {
-            let operation = Operation {
+        let mut imported = ImportResult::default();
+        let (mut numbers, mut requests) = (Vec::new(), Vec::new());
+        for (number, line) in lines {
+            let write = BatchWrite {
                 collection: collection.clone(),
-                what: Act::Put(None, line.to_vec()),
+                op: WriteOp::Put(None, line.to_vec()),
                 condition: Condition::Always,
             };
-            match self.asked(&kept, caller, operation).await {
-                Ok(asked) => {
-                    places.push(place);
-                    all.push((asked, manner));
+            match self.prepare(&handle, caller, write).await {
+                Ok(request) => {
+                    numbers.push(number);
+                    requests.push((request, options));
                 }
-                Err(error) => imported.refused.push((place, error)),
+                Err(error) => imported.refused.push((number, error)),
             }
         }
-        let told = kept.keeper.writer.write_each(all).await;
-        for (place, told) in places.into_iter().zip(told) {
-            match told.map(|written| written.done) {
-                Ok(Done::Created) => imported.created += 1,
-                Ok(Done::Changed) => imported.changed += 1,
+        let results = handle.ownership.writer.write_each(requests).await;
+        for (number, result) in numbers.into_iter().zip(results) {
+            match result.map(|receipt| receipt.done) {
+                Ok(WriteOutcome::Created) => imported.created += 1,
+                Ok(WriteOutcome::Changed) => imported.changed += 1,
                 Ok(_) => imported.unchanged += 1,
-                Err(error) => imported.refused.push((place, error)),
+                Err(error) => imported.refused.push((number, error)),
             }
         }
-        imported.epoch = kept.keeper.writer.epoch();
-        imported.refused.sort_by_key(|(place, _)| *place);
+        imported.epoch = handle.ownership.writer.epoch();
+        imported.refused.sort_by_key(|(number, _)| *number);
         Ok(imported)
     }
 }

@@ -1,46 +1,48 @@
-//! Has others told what becomes of documents.
+//! Management of subscriptions to document changes.
 
 use std::time::SystemTime;
 
 use egret_outgoing::Url;
 
-use super::{Caller, Documents};
+use super::caller::Caller;
+use super::engine::Documents;
 use crate::core::rights::{Action, Reach};
 use crate::error::DocumentsError;
-use crate::model::CollectionName;
+use crate::model::{CollectionName, FeedPosition};
 use crate::store::subscriptions::{self, Destination};
 
-/// Somebody who is told.
+/// A subscription and its progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscribed {
-    /// Its name.
+pub struct SubscriptionStatus {
+    /// Name of the subscription, unique within the tenant.
     pub name: CollectionName,
-    /// Of this collection alone.
+    /// Only changes of this collection are delivered; none: of all.
     pub collection: Option<CollectionName>,
-    /// Where to.
+    /// Webhook or queue to which changes are delivered; passwords in URLs are masked.
     pub destination: Destination,
-    /// Up to this position he has been told.
-    pub position: i64,
-    /// Since when.
+    /// Last delivered position of the feed.
+    pub position: FeedPosition,
+    /// Time at which the subscription was created.
     pub created_at: SystemTime,
-    /// How often it has failed since it was told last, and why the last time.
+    /// Number of consecutive failed deliveries, with the last error; none: the last one succeeded.
     pub failed: Option<(u32, String)>,
 }
 
-/// What somebody wants to be told.
+/// A subscription to create or to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscribing {
-    /// Its name.
+pub struct SubscriptionSpec {
+    /// Name of the subscription, unique within the tenant.
     pub name: CollectionName,
-    /// Of this collection alone.
+    /// Only changes of this collection are delivered; none: of all.
     pub collection: Option<CollectionName>,
-    /// Where to.
+    /// Webhook or queue to which changes are delivered.
     pub destination: Destination,
-    /// What comes after this position; none: what comes from now on, and for one that there is what it was not told yet.
-    pub after: Option<i64>,
+    /// Changes after this position are delivered; none: a new subscription starts at the end of the
+    /// feed, an existing one goes on from its last delivered position.
+    pub after: Option<FeedPosition>,
 }
 
-/// A destination fit to be shown.
+/// The destination with the password of its URL masked.
 fn without_password(destination: Destination) -> Destination {
     let Destination::Webhook(text) = destination else {
         return destination;
@@ -48,7 +50,7 @@ fn without_password(destination: Destination) -> Destination {
     let Ok(mut url) = Url::parse(&text) else {
         return Destination::Webhook(text);
     };
-    // Setting one fails for addresses that cannot have a password.
+    // `set_password` fails for URLs that cannot have a password.
     if url.password().is_none() || url.set_password(Some("xxxxx")).is_err() {
         return Destination::Webhook(text);
     }
@@ -56,22 +58,22 @@ fn without_password(destination: Destination) -> Destination {
 }
 
 impl Documents {
-    /// All that are told of a tenant's documents, by name.
-    ///
-    /// # Errors
-    /// [`DocumentsError`].
-    pub async fn subscriptions(&self, caller: &Caller) -> Result<Vec<Subscribed>, DocumentsError> {
-        let kept = self.kept(caller).await?;
-        let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let lent = kept.asker.lend(&caller.tenant).await?;
+    /// The subscriptions of the caller's tenant, by name.
+    pub async fn subscriptions(
+        &self,
+        caller: &Caller,
+    ) -> Result<Vec<SubscriptionStatus>, DocumentsError> {
+        let handle = self.handle(caller).await?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
+        let lent = handle.queries.lend(&caller.tenant).await?;
         let found = subscriptions::all(lent.client()).await;
         let all = lent.end(found.map_err(DocumentsError::from)).await?;
-        let catalogue = kept.keeper.writer.catalogue();
-        let own = all.into_iter().filter(|one| one.tenant == tenant.0);
+        let catalogue = handle.ownership.writer.catalogue();
+        let own = all.into_iter().filter(|one| one.tenant == tenant);
         own.map(|one| {
-            let declared = one.collection.and_then(|id| catalogue.by_number(id));
-            let failed = kept.teller.failed(one.tenant, &one.name);
-            Ok(Subscribed {
+            let declared = one.collection.and_then(|id| catalogue.get(id));
+            let failed = handle.subscriptions.failed(one.tenant, &one.name);
+            Ok(SubscriptionStatus {
                 name: named(one.name)?,
                 collection: declared.map(|declared| declared.collection.name().clone()),
                 destination: without_password(one.destination),
@@ -83,7 +85,7 @@ impl Documents {
         .collect()
     }
 
-    /// Refuses a destination to which changes cannot go.
+    /// Rejects a destination to which changes cannot be delivered.
     fn check_destination(&self, destination: &Destination) -> Result<(), DocumentsError> {
         let options = &self.inner.options;
         match (destination, &options.tasks) {
@@ -103,22 +105,22 @@ impl Documents {
         }
     }
 
-    /// Has somebody told from now on; one that there is of this name is changed.
+    /// Creates a subscription, or replaces the one with this name.
     ///
     /// # Errors
-    /// [`DocumentsError`]: nothing has changed then.
+    /// [`DocumentsError`]: nothing was changed.
     pub async fn subscribe(
         &self,
         caller: &Caller,
-        wanted: Subscribing,
-    ) -> Result<Subscribed, DocumentsError> {
-        let kept = self.kept(caller).await?;
+        wanted: SubscriptionSpec,
+    ) -> Result<SubscriptionStatus, DocumentsError> {
+        let handle = self.handle(caller).await?;
         let collection = match &wanted.collection {
-            Some(name) => Some(kept.declared(caller, Action::Read, name)?.id.0),
+            Some(name) => Some(handle.declared(caller, Action::Read, name)?.id),
             None => None,
         };
         self.check_destination(&wanted.destination)?;
-        let catalogue = kept.keeper.writer.catalogue();
+        let catalogue = handle.ownership.writer.catalogue();
         let mut told = catalogue.iter().filter(|declared| {
             let wanted = wanted.collection.as_ref();
             wanted.is_none_or(|wanted| wanted == declared.collection.name())
@@ -128,14 +130,15 @@ impl Documents {
             caller.rights.may(Action::Read, collection.name())
                 && caller.rights.is_whole(collection.definition())
         });
-        // Others may be declared later.
+        // Collections declared later would be outside the token's rights.
         let is_limited = wanted.collection.is_none() && caller.rights.read != Reach::All;
         if !is_seen || is_limited {
             return Err(DocumentsError::AccessDenied {
-                what: "the token does not see all documents whose changes would be told".to_owned(),
+                what: "the token may not read all documents whose changes would be delivered"
+                    .to_owned(),
             });
         }
-        let tenant = self.tenant(&kept, &caller.tenant).await?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
         let there = self.subscriptions(caller).await?;
         let subscriptions_max = self.inner.options.config.subscriptions_max;
         let is_new = there.iter().all(|one| one.name != wanted.name);
@@ -143,23 +146,24 @@ impl Documents {
             return Err(DocumentsError::TooManySubscriptions { subscriptions_max });
         }
         if let Some(after) = wanted.after {
-            let last = kept.follower.last().await?;
+            let last = handle.feed.last().await?;
             if after > last {
                 return Err(DocumentsError::ChangesAhead { last });
             }
         }
-        let lent = kept.asker.lend(&caller.tenant).await?;
+        let lent = handle.queries.lend(&caller.tenant).await?;
         let stored = subscriptions::put(
             lent.client(),
-            (tenant.0, wanted.name.as_str()),
+            tenant,
+            wanted.name.as_str(),
             collection,
             &wanted.destination,
             wanted.after,
         )
         .await;
         let stored = lent.end(stored.map_err(DocumentsError::from)).await?;
-        kept.teller.look();
-        Ok(Subscribed {
+        handle.subscriptions.look();
+        Ok(SubscriptionStatus {
             name: wanted.name,
             collection: wanted.collection,
             destination: without_password(stored.destination),
@@ -169,27 +173,26 @@ impl Documents {
         })
     }
 
-    /// Has somebody told no more.
+    /// Deletes a subscription.
     ///
     /// # Errors
-    /// [`DocumentsError::NoSubscription`], and what the server says.
+    /// [`DocumentsError::NoSubscription`]: there is none of this name.
     pub async fn unsubscribe(
         &self,
         caller: &Caller,
         name: &CollectionName,
     ) -> Result<(), DocumentsError> {
-        let kept = self.kept(caller).await?;
-        let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let lent = kept.asker.lend(&caller.tenant).await?;
-        let removed = subscriptions::remove(lent.client(), tenant.0, name.as_str()).await;
-        match lent.end(removed.map_err(DocumentsError::from)).await? {
-            true => {
-                kept.teller.look();
-                Ok(())
-            }
-            false => Err(DocumentsError::NoSubscription {
+        let handle = self.handle(caller).await?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
+        let lent = handle.queries.lend(&caller.tenant).await?;
+        let removed = subscriptions::remove(lent.client(), tenant, name.as_str()).await;
+        if lent.end(removed.map_err(DocumentsError::from)).await? {
+            handle.subscriptions.look();
+            Ok(())
+        } else {
+            Err(DocumentsError::NoSubscription {
                 subscription: name.clone(),
-            }),
+            })
         }
     }
 }

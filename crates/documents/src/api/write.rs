@@ -1,61 +1,64 @@
-//! Writes one document.
-
-use std::sync::Arc;
+//! Writes of single documents.
 
 use uuid::Uuid;
 
-use super::{Act, Caller, Documents, Kept, Operation};
-use crate::core::decide::Condition;
-use crate::core::group::{Asked, Declared, Request, What};
+use super::batch::BatchWrite;
+use super::caller::Caller;
+use super::database::DatabaseHandle;
+use super::engine::Documents;
+use crate::core::decision::Condition;
 use crate::core::identity::{EGRET_NAMESPACE, v5};
 use crate::core::rights::Action;
+use crate::core::write::{IdempotentRequest, WriteOp, WriteRequest};
 use crate::error::DocumentsError;
-use crate::model::{CollectionName, DocumentId, Written};
-use crate::store::read::{self, Answered};
-use crate::worker::step::Manner;
+use crate::model::{CollectionName, DocumentId, WriteReceipt};
+use crate::store::read::{self, StoredReply};
+use crate::worker::commit::queued::WriteOptions;
 
 impl Documents {
-    /// Puts a document where one of its identity is, or as a new one.
+    /// Replaces the document with the body's identity, or creates it.
     ///
     /// # Errors
-    /// [`DocumentsError`]: nothing has changed then.
+    /// [`DocumentsError`]: nothing was written.
     pub async fn upsert(
         &self,
         caller: &Caller,
         collection: &CollectionName,
         body: &[u8],
         condition: Condition,
-    ) -> Result<Written, DocumentsError> {
-        let what = Act::Put(None, body.to_vec());
-        self.write(caller, collection, what, condition).await
+    ) -> Result<WriteReceipt, DocumentsError> {
+        let op = WriteOp::Put(None, body.to_vec());
+        self.write(caller, collection, op, condition).await
     }
 
-    /// Puts a document in the place of another.
+    /// Replaces the document with this id.
     ///
     /// # Errors
-    /// [`DocumentsError`]: nothing has changed then.
+    /// [`DocumentsError`]: nothing was written.
     pub async fn replace(
         &self,
         caller: &Caller,
-        (collection, id): (&CollectionName, DocumentId),
+        collection: &CollectionName,
+        id: DocumentId,
         body: &[u8],
         condition: Condition,
-    ) -> Result<Written, DocumentsError> {
-        let what = Act::Put(Some(id), body.to_vec());
-        self.write(caller, collection, what, condition).await
+    ) -> Result<WriteReceipt, DocumentsError> {
+        let op = WriteOp::Put(Some(id), body.to_vec());
+        self.write(caller, collection, op, condition).await
     }
 
-    /// Deletes a document to which nothing refers.
+    /// Deletes a document to which no other document refers.
     ///
     /// # Errors
-    /// [`DocumentsError`]: nothing has changed then.
+    /// [`DocumentsError`]: nothing was written.
     pub async fn delete(
         &self,
         caller: &Caller,
-        (collection, id): (&CollectionName, DocumentId),
+        collection: &CollectionName,
+        id: DocumentId,
         condition: Condition,
-    ) -> Result<Written, DocumentsError> {
-        self.write(caller, collection, Act::Delete(id), condition)
+    ) -> Result<WriteReceipt, DocumentsError> {
+        self.write(caller, collection, WriteOp::Delete(id), condition)
             .await
     }
 
@@ -63,126 +66,116 @@ impl Documents {
         &self,
         caller: &Caller,
         collection: &CollectionName,
-        what: Act,
+        op: WriteOp<Vec<u8>>,
         condition: Condition,
-    ) -> Result<Written, DocumentsError> {
-        let kept = self.kept(caller).await?;
-        let operation = Operation {
+    ) -> Result<WriteReceipt, DocumentsError> {
+        let handle = self.handle(caller).await?;
+        let write = BatchWrite {
             collection: collection.clone(),
-            what,
+            op,
             condition,
         };
-        let manner = caller.manner(std::iter::once(&operation));
-        let asked = self.asked(&kept, caller, operation).await?;
-        kept.keeper.writer.write(asked, manner).await
+        let options = caller.options(std::iter::once(&write));
+        let request = self.prepare(&handle, caller, write).await?;
+        handle.ownership.writer.write(request, options).await
     }
 
-    /// An operation as the writer takes it.
-    pub(super) async fn asked(
+    /// Validates the body of a write, which makes it a request for the writer.
+    pub(super) async fn prepare(
         &self,
-        kept: &Kept,
+        handle: &DatabaseHandle,
         caller: &Caller,
-        operation: Operation,
-    ) -> Result<Asked, DocumentsError> {
-        let declared = kept.declared(caller, Action::Write, &operation.collection)?;
-        let what = match operation.what {
-            Act::Put(id, body) => {
-                let bytes_max = self.inner.options.config.document_bytes_max.bytes();
-                let draft = declared.collection.read(&body, bytes_max as usize)?;
-                let definition = declared.collection.definition();
-                if let Some(claim) = caller.rights.missing(definition, &draft.body) {
-                    return Err(DocumentsError::AccessDenied {
-                        what: format!("the token lacks the claim `{claim}` for this document"),
-                    });
-                }
-                What::Put(id, Box::new(draft))
-            }
-            Act::Delete(id) => What::Remove(id),
+        write: BatchWrite,
+    ) -> Result<WriteRequest, DocumentsError> {
+        let declared = handle.declared(caller, Action::Write, &write.collection)?;
+        let bytes_max = match write.op {
+            // Its size was checked when it was written first.
+            WriteOp::Restore { .. } => usize::MAX,
+            _ => self.inner.options.config.document_bytes_max.bytes() as usize,
         };
-        self.asked_for(kept, caller, declared, what, operation.condition)
-            .await
-    }
-
-    /// What is to be done, as the writer takes it.
-    pub(super) async fn asked_for(
-        &self,
-        kept: &Kept,
-        caller: &Caller,
-        declared: Arc<Declared>,
-        what: What,
-        condition: Condition,
-    ) -> Result<Asked, DocumentsError> {
-        Ok(Asked {
-            tenant: self.tenant(kept, &caller.tenant).await?,
+        let op = write.op.try_map(|body| {
+            let collection = &declared.collection;
+            let draft = collection.read(&body, bytes_max)?;
+            let rights = &caller.rights;
+            rights.check_claims(collection.definition(), &draft.body)?;
+            Ok::<_, DocumentsError>(Box::new(draft))
+        })?;
+        Ok(WriteRequest {
+            tenant: self.tenant(handle, &caller.tenant).await?,
             declared,
-            what,
-            condition,
+            op,
+            condition: write.condition,
             author: caller.author.clone(),
             trace: caller.trace.clone(),
             rights: caller.rights.clone(),
         })
     }
 
-    /// What a request for one write was answered when it came before.
-    pub(super) async fn answered(
+    /// Stored reply to an earlier request with this idempotency key and the same content.
+    pub(super) async fn stored_reply(
         &self,
-        kept: &Kept,
+        handle: &DatabaseHandle,
         caller: &Caller,
-        request: Request,
-    ) -> Result<Option<Written>, DocumentsError> {
-        let tenant = self.tenant(kept, &caller.tenant).await?;
-        let (tenants, keys) = (vec![tenant.0], vec![request.key]);
-        let run = kept
-            .asker
+        request: IdempotentRequest,
+    ) -> Result<Option<WriteReceipt>, DocumentsError> {
+        let tenant = self.tenant(handle, &caller.tenant).await?;
+        let (tenants, keys) = (vec![tenant], vec![request.key]);
+        let rows = handle
+            .queries
             .run(&caller.tenant, read::ANSWERS, &[&tenants, &keys])
-            .await;
-        let rows = run?;
-        match rows.first().map(Answered::of) {
-            Some(answered) if answered.print != request.print => Err(DocumentsError::KeyReused),
-            answered => Ok(answered.and_then(|answered| answered.written.first().copied())),
+            .await?;
+        match rows.first().map(StoredReply::of) {
+            Some(reply) if reply.print != request.print => Err(DocumentsError::KeyReused),
+            reply => Ok(reply.and_then(|reply| reply.written.first().copied())),
         }
     }
 }
 
 impl Caller {
-    /// How operations are done that are asked for together.
-    pub(super) fn manner<'a>(&self, operations: impl Iterator<Item = &'a Operation>) -> Manner {
+    /// Write options of a request with these writes.
+    pub(super) fn options<'a>(&self, writes: impl Iterator<Item = &'a BatchWrite>) -> WriteOptions {
         if self.idempotency_key.is_none() {
-            return self.manner_of([]);
+            return self.options_for([]);
         }
         let mut parts = Vec::new();
-        for operation in operations {
-            let (how, id, body): (_, _, &[u8]) = match &operation.what {
-                Act::Put(id, body) => ("put", *id, body),
-                Act::Delete(id) => ("delete", Some(*id), &[]),
+        for write in writes {
+            let kind = match &write.op {
+                WriteOp::Put(..) => "put",
+                WriteOp::Delete(_) => "delete",
+                WriteOp::Restore { .. } => "restore",
             };
-            let id = id.map(|id| id.to_string()).unwrap_or_default();
-            let (collection, condition) = (&operation.collection, &operation.condition);
+            let id = write.op.document_id().map(|id| id.to_string());
+            let id = id.unwrap_or_default();
+            let body: &[u8] = write.op.body().map_or(&[], Vec::as_slice);
+            let (collection, condition) = (&write.collection, &write.condition);
             let length = body.len();
-            parts.push(format!("{how} {collection} {id} {condition:?} {length} ").into_bytes());
+            parts.push(format!("{kind} {collection} {id} {condition:?} {length} ").into_bytes());
             parts.push(body.to_vec());
         }
-        self.manner_of(parts.iter().map(Vec::as_slice))
+        self.options_for(parts.iter().map(Vec::as_slice))
     }
 
-    /// How is done what these bytes ask for.
-    pub(super) fn manner_of<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> Manner {
-        let request = self.idempotency_key.as_ref().map(|key| {
+    /// Write options of a request whose content these bytes identify.
+    pub(super) fn options_for<'a>(
+        &self,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+    ) -> WriteOptions {
+        let idempotency = self.idempotency_key.as_ref().map(|key| {
             let author = self.author.as_deref().unwrap_or_default();
             let parts: Vec<&[u8]> = parts.into_iter().collect();
-            Request {
+            IdempotentRequest {
                 key: v5(namespace(), format!("{author} {key}")),
                 print: v5(namespace(), parts.concat()),
             }
         });
-        Manner {
-            request,
+        WriteOptions {
+            idempotency,
             is_relaxed: self.is_relaxed,
         }
     }
 }
 
-/// The namespace of requests.
+/// Namespace of the UUIDs of idempotency keys and request fingerprints.
 fn namespace() -> Uuid {
     v5(EGRET_NAMESPACE, "Idempotency-Key")
 }

@@ -1,8 +1,8 @@
-//! A collection with everything prepared that is needed for each of its documents.
+//! A compiled definition: everything that is prepared once for all documents of a collection.
 
 mod rename;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -14,90 +14,101 @@ use crate::core::path::{self, Path, Segment};
 use crate::core::query;
 use crate::core::schema::Schema;
 use crate::error::DocumentsError;
-use crate::model::{AliasId, CollectionName, Violation};
+use crate::model::{AliasId, CollectionId, CollectionName, UnresolvedReference, Violation};
 
-pub use rename::Renamed;
+pub use rename::RenamedIdentities;
 
-/// References of one document, at most: each is an edge to be written and looked after.
-pub const DOCUMENT_REFERENCES_MAX: usize = 10_000;
+/// References of one document, at most: each becomes an edge.
+pub(crate) const DOCUMENT_REFERENCES_MAX: usize = 10_000;
 
-/// A collection.
+/// A compiled collection, ready to read documents.
 #[derive(Clone, Debug)]
 pub struct Collection {
     definition: Arc<Definition>,
-    families: Vec<Family>,
-    references: Vec<Prepared>,
+    families: Vec<IdentityScope>,
+    references: Vec<CompiledReference>,
 }
 
-/// A collection in which documents have an alias: their own first, then the abstract ones that it belongs to.
+/// A collection that is declared in a database.
+#[derive(Clone, Debug)]
+pub struct DeclaredCollection {
+    /// Number of the collection in the database.
+    pub id: CollectionId,
+    /// The collection, compiled from its definition.
+    pub collection: Collection,
+}
+
+impl DeclaredCollection {
+    /// Aliases of a stored document, its own first.
+    ///
+    /// # Errors
+    /// The body lacks a valid identity.
+    pub(crate) fn aliases(&self, body: &Value) -> Result<Vec<AliasId>, Violation> {
+        let families = self.collection.families().iter();
+        let aliases = families.map(|family| Ok(family.alias(&family.identity(body)?)));
+        aliases.collect()
+    }
+}
+
+/// A collection in which documents have an alias: their own one first, then the abstract ones that
+/// it extends.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Family {
-    /// Its name.
+pub struct IdentityScope {
+    /// Name of the collection in which the alias is unique.
     pub collection: CollectionName,
-    /// Where the parts of the identity in it are, in its order.
+    /// Paths of the identity's parts in the documents, in the order of that collection's identity.
     pub paths: Vec<Path>,
     namespace: Namespace,
 }
 
-/// A reference, with its paths in the order of the target's identity.
+/// A compiled reference, with its paths in the order of the target's identity.
 #[derive(Clone, Debug, PartialEq)]
-struct Prepared {
+struct CompiledReference {
     reference: Reference,
     namespace: Namespace,
-    /// What leads to each element that may have the reference; nothing: the document has it.
+    /// Path to the elements that may each have a target; empty: the document has at most one.
     elements: Vec<Segment>,
-    /// What leads on to each part of the identity.
+    /// Path from such an element to each part of the identity.
     parts: Vec<Vec<Segment>>,
-    /// The whole path of each part, and what the part is called in the target.
+    /// Whole path of each part, and its path in the target's identity.
     paths: Vec<(Path, Path)>,
 }
 
-/// A document as it is to be stored.
+/// A validated document, ready to be stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
-    /// What was sent, numbers in their normal form.
+    /// The body as sent, with normalized numbers.
     pub body: Value,
-    /// The same as JSON without white space, properties in the order in which they were sent.
+    /// The body as JSON without white space, properties in the order in which they were sent.
     pub text: String,
-    /// Its identity in its collection.
+    /// Its identity in its own collection.
     pub identity: Identity,
     /// Its aliases, one for each of [`Collection::families`].
     pub aliases: Vec<AliasId>,
-    /// What it refers to. What a reference names twice is there once.
+    /// Targets of its references; those that a reference names twice are listed once.
     pub references: Vec<Target>,
 }
 
-/// A document that is referred to.
+/// A document that a body refers to, by its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Which of the definition's references it is, as they are ordered there; what stays the same is its name.
+    /// Index of the reference in the definition's current order; only its name is stable.
     pub reference: usize,
-    /// Its identity.
+    /// Identity that the body names.
     pub identity: Identity,
-    /// Its alias.
+    /// Alias of that identity in the target's collection.
     pub alias: AliasId,
-    /// Which element has it, at each `*` of the reference's paths; the first, where several do.
+    /// Index of the element at each `*` of the reference's paths; of the first one, if several name
+    /// it.
     pub elements: Vec<u32>,
 }
 
-/// A reference as it is told to people.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Told {
-    /// The reference's name.
-    pub reference: CollectionName,
-    /// The collection that it refers to.
-    pub to: CollectionName,
-    /// Where in the document it is, part by part.
-    pub pointers: Vec<String>,
-    /// The identity that it names: values by path.
-    pub identity: BTreeMap<String, Value>,
-}
-
 impl Collection {
-    /// One of these collections.
+    /// Compiles one of these definitions.
     ///
     /// # Errors
-    /// [`DocumentsError::DefinitionInvalid`] where it does not fit with the others. Definitions that were checked together do.
+    /// [`DocumentsError::DefinitionInvalid`]: it does not fit together with the others. Definitions
+    /// that were checked together do.
     pub fn of(
         definitions: &Definitions,
         definition: &Arc<Definition>,
@@ -106,7 +117,7 @@ impl Collection {
             let violations = vec![Violation::new("", what)];
             DocumentsError::DefinitionInvalid { violations }
         };
-        let own = Family {
+        let own = IdentityScope {
             collection: definition.collection.clone(),
             paths: definition
                 .identity
@@ -115,20 +126,23 @@ impl Collection {
                 .collect(),
             namespace: Namespace::of(&definition.collection),
         };
-        let supers = definitions.supers(definition).map_err(refuse)?;
-        let supers = supers.into_iter().map(|one| Family {
-            namespace: Namespace::of(&one.collection),
-            collection: one.collection,
-            paths: one.paths,
-        });
-        let references: Result<Vec<Prepared>, String> = definition
+        let supers = definitions
+            .supers(definition)
+            .map_err(refuse)?
+            .into_iter()
+            .map(|one| IdentityScope {
+                namespace: Namespace::of(&one.collection),
+                collection: one.collection,
+                paths: one.paths,
+            });
+        let references: Result<Vec<CompiledReference>, String> = definition
             .references
             .iter()
             .map(|reference| {
                 let target = definitions.get(&reference.to);
                 let target =
                     target.ok_or_else(|| format!("there is no collection `{}`", reference.to))?;
-                Prepared::of(reference, target)
+                CompiledReference::of(reference, target)
             })
             .collect();
         Ok(Self {
@@ -138,27 +152,29 @@ impl Collection {
         })
     }
 
-    /// Its name.
+    /// Name of the collection.
     pub fn name(&self) -> &CollectionName {
         &self.definition.collection
     }
 
-    /// As it is declared.
+    /// The definition from which it was compiled.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// Its schema; none: it is abstract, and has no documents of its own.
+    /// Schema of its documents; none: the collection is abstract and has no documents of its own.
     pub fn schema(&self) -> Option<&Arc<Schema>> {
         self.definition.schema.as_ref()
     }
 
-    /// The collections in which its documents have an alias: itself, then the abstract ones that it belongs to, also through another.
-    pub fn families(&self) -> &[Family] {
+    /// The collections in which its documents have an alias: itself, then the abstract ones that it
+    /// extends, directly or through another.
+    pub fn families(&self) -> &[IdentityScope] {
         &self.families
     }
 
-    /// What each reference comes to: the collection that it refers to, and its paths with those of the target's identity, in the order of that.
+    /// For each reference: its name, the collection that it refers to, and its paths with those of
+    /// the target's identity, in the order of that identity.
     pub(crate) fn references(
         &self,
     ) -> impl Iterator<Item = (&CollectionName, &CollectionName, &[(Path, Path)])> {
@@ -168,15 +184,16 @@ impl Collection {
         })
     }
 
-    /// Reads a document from what was sent.
+    /// Parses and validates a document.
     ///
     /// # Errors
-    /// [`DocumentsError::ValidationFailed`] with all that is wrong, [`DocumentsError::PayloadTooLarge`].
+    /// [`DocumentsError::ValidationFailed`] with all violations found,
+    /// [`DocumentsError::PayloadTooLarge`].
     pub fn read(&self, bytes: &[u8], bytes_max: usize) -> Result<Draft, DocumentsError> {
         let body = json::read_document(bytes, bytes_max)?;
         let schema = self.schema().ok_or_else(|| {
             let what = format!(
-                "collection `{}` is abstract: documents are in one that extends it",
+                "collection `{}` is abstract: write to a collection that extends it",
                 self.name()
             );
             DocumentsError::violation(Violation::new("", what))
@@ -187,15 +204,15 @@ impl Collection {
         self.draft(body)
     }
 
-    /// Takes a document that was made here, such as by a patch. It is read like one that was sent.
+    /// Validates a body that was produced here, for example by a patch, like one that was sent.
     ///
     /// # Errors
-    /// As [`Collection::read`].
+    /// Those of [`Collection::read`].
     pub fn take(&self, body: &Value, bytes_max: usize) -> Result<Draft, DocumentsError> {
         self.read(body.to_string().as_bytes(), bytes_max)
     }
 
-    /// What follows from a document that matches the schema.
+    /// Derives identity, aliases and targets of a body that matches the schema.
     fn draft(&self, body: Value) -> Result<Draft, DocumentsError> {
         let mut violations = Vec::new();
         let mut own = None;
@@ -212,7 +229,8 @@ impl Collection {
         let references = self.targets(&body, &mut violations);
         if let Some(path) = query::too_long(&self.definition.query, &body) {
             let what = format!(
-                "documents are found by this, so it may take {} bytes, `query_value_bytes_max`",
+                "this value is indexed for queries and may have at most {} bytes \
+                 (`query_value_bytes_max`)",
                 query::QUERY_VALUE_BYTES_MAX
             );
             violations.push(Violation::new(path.to_string(), what));
@@ -261,7 +279,8 @@ impl Collection {
         }
         if targets.len() > DOCUMENT_REFERENCES_MAX {
             let what = format!(
-                "the document refers to {} others, and may to {DOCUMENT_REFERENCES_MAX}, `document_references_max`",
+                "the document has {} references, more than the maximum of \
+                 {DOCUMENT_REFERENCES_MAX} (`document_references_max`)",
                 targets.len()
             );
             violations.push(Violation::new("", what));
@@ -269,16 +288,16 @@ impl Collection {
         targets
     }
 
-    /// Whether a reference may be to several documents.
+    /// Whether a document may have several targets by this reference.
     pub fn is_plural(&self, reference: usize) -> bool {
         !self.references[reference].elements.is_empty()
     }
 
-    /// A target as it is told to people: where the document has it, and what it names.
-    pub fn tell(&self, target: &Target) -> Told {
+    /// Describes a target for an error message: where the document names it, and its identity.
+    pub fn tell(&self, target: &Target) -> UnresolvedReference {
         let prepared = &self.references[target.reference];
         let named = prepared.paths.iter().zip(target.identity.values());
-        Told {
+        UnresolvedReference {
             reference: prepared.reference.name.clone(),
             to: prepared.reference.to.clone(),
             pointers: prepared
@@ -293,34 +312,34 @@ impl Collection {
     }
 }
 
-impl Family {
-    /// The identity that a document has in it.
+impl IdentityScope {
+    /// Identity that a document has in this collection.
     ///
     /// # Errors
-    /// A part is not there, or cannot be one.
+    /// A part is absent or not a valid part of an identity.
     pub fn identity(&self, body: &Value) -> Result<Identity, Violation> {
         let absent = |path: &Path| {
             let what = format!(
-                "it is part of the identity in `{}`, and is not there",
+                "it is part of the identity in `{}`, but is missing",
                 self.collection
             );
             Violation::new(path.to_string(), what)
         };
-        let parts = self
+        let parts: Vec<&Value> = self
             .paths
             .iter()
-            .map(|path| path.get(body).ok_or_else(|| absent(path)));
-        let parts: Vec<&Value> = parts.collect::<Result<_, _>>()?;
+            .map(|path| path.get(body).ok_or_else(|| absent(path)))
+            .collect::<Result<_, _>>()?;
         Identity::of(parts).map_err(|what| Violation::new(self.paths[0].to_string(), what))
     }
 
-    /// The alias of an identity in it.
+    /// Alias of an identity in this collection.
     pub fn alias(&self, identity: &Identity) -> AliasId {
         self.namespace.alias(identity)
     }
 }
 
-impl Prepared {
+impl CompiledReference {
     fn of(reference: &Reference, target: &Definition) -> Result<Self, String> {
         let paths: Option<Vec<(Path, Path)>> = target
             .identity
@@ -335,7 +354,7 @@ impl Prepared {
             .collect();
         let paths = paths.filter(|paths| !paths.is_empty()).ok_or_else(|| {
             format!(
-                "reference `{}` does not name all of an identity",
+                "reference `{}` does not map all paths of an identity",
                 reference.name
             )
         })?;
@@ -352,7 +371,7 @@ impl Prepared {
         })
     }
 
-    /// The identity that an element names; none: it names nothing.
+    /// Identity that an element names; none: it names none.
     fn identity(&self, element: &Value) -> Result<Option<Identity>, String> {
         let part = |way: &Vec<Segment>| path::get(way, element).filter(|part| !part.is_null());
         let there = self.parts.iter().filter_map(part);
@@ -365,7 +384,7 @@ impl Prepared {
                 let missing: Vec<String> =
                     missing.map(|(_, (own, _))| format!("`{own}`")).collect();
                 Err(format!(
-                    "{} is not there: have all of it, or nothing",
+                    "{} is missing: set all paths of the reference, or none",
                     missing.join(", ")
                 ))
             }

@@ -1,42 +1,44 @@
-//! What a changed definition asks for, as data: what is refused, what is looked at, what is built and what is dropped.
+//! Differences between two states of a definition, as data: what is rejected, validated, built and
+//! dropped.
 
 use std::collections::BTreeMap;
 
-use crate::core::collection::{Collection, Family};
+use crate::core::collection::{Collection, IdentityScope};
 use crate::core::path::Path;
 use crate::core::schema;
 use crate::model::{CollectionName, Violation};
 
-/// The differences between two states of a collection.
+/// Differences between two states of a collection.
 ///
-/// What is named both as added and as removed is not what it was.
+/// A name both added and removed stands for something that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// The schema allows something else, as far as can be seen: every document is checked first.
+pub(crate) struct DefinitionDiff {
+    /// The schema may accept other documents: all documents are validated first.
     pub schema: bool,
-    /// Documents are told apart by something else: they are named anew.
+    /// The identity paths change: all aliases are rebuilt.
     pub identity: bool,
-    /// It is abstract and was not, or the other way round: refused.
+    /// The collection becomes abstract or ceases to be: rejected.
     pub is_abstract: bool,
-    /// Whether the identity of documents may change, where that is not what it was: free.
+    /// New value of `identity_mutable`, if it changes; needs no other work.
     pub identity_mutable: Option<bool>,
-    /// References that were not there: what documents refer to is found anew.
+    /// Added references: the targets of all documents are rebuilt.
     pub references_added: Vec<CollectionName>,
-    /// References that are not there any more: the same.
+    /// Removed references: the targets of all documents are rebuilt.
     pub references_removed: Vec<CollectionName>,
-    /// Paths that get an index.
+    /// Query paths that get an index.
     pub query_added: Vec<Path>,
-    /// Paths whose index goes.
+    /// Query paths whose index is dropped.
     pub query_removed: Vec<Path>,
-    /// Abstract collections in which documents get an alias: they are named anew.
+    /// Abstract collections in which documents get an alias: all aliases are rebuilt.
     pub extends_added: Vec<CollectionName>,
-    /// Abstract collections in which documents lose their alias: the same, and those that refer to them by it are looked at.
+    /// Abstract collections in which documents lose their alias: all aliases are rebuilt, and
+    /// documents that refer to them by it are checked.
     pub extends_removed: Vec<CollectionName>,
 }
 
-impl Changes {
-    /// The differences between a collection as it is and as it is to be.
-    pub fn between(old: &Collection, new: &Collection) -> Self {
+impl DefinitionDiff {
+    /// Differences between a collection before and after a change.
+    pub(crate) fn between(old: &Collection, new: &Collection) -> Self {
         let (before, after) = (old.definition(), new.definition());
         let bare = |collection: &Collection| {
             collection
@@ -60,7 +62,7 @@ impl Changes {
                 .collect::<BTreeMap<_, _>>()
         };
         let query = (query(old), query(new));
-        // The first is the collection itself: that is its identity.
+        // Skip the first, the collection itself: its paths are the identity.
         let extends = (supers(old), supers(new));
         Self {
             schema: !is_same(bare(old), bare(new)),
@@ -76,40 +78,42 @@ impl Changes {
         }
     }
 
-    /// Whether nothing changes for documents or what is kept of them; what is declared may still read differently.
-    pub fn is_nothing(&self) -> bool {
+    /// Whether nothing changes for documents and their stored data; the text of the definition may
+    /// still differ.
+    pub(crate) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What is refused whatever the documents are.
-    pub fn refused(&self) -> Vec<Violation> {
-        let what = "whether a collection is abstract does not change: declare one of another name";
+    /// Changes that are rejected regardless of the documents.
+    pub(crate) fn refused(&self) -> Vec<Violation> {
+        let what =
+            "whether a collection is abstract cannot be changed: declare one with another name";
         let refused = self.is_abstract.then(|| Violation::new("/abstract", what));
         refused.into_iter().collect()
     }
 
-    /// Whether each document is to be looked at, if it is what the collection allows.
-    pub fn is_of_bodies(&self) -> bool {
+    /// Whether each document must be validated again.
+    pub(crate) fn is_of_bodies(&self) -> bool {
         self.schema || !self.query_added.is_empty()
     }
 
-    /// The families in which documents of the collection are called differently from now on, or not at all.
-    pub fn families(&self, own: &CollectionName) -> Vec<CollectionName> {
+    /// Collections in which aliases of the documents are added, changed or removed.
+    pub(crate) fn families(&self, own: &CollectionName) -> Vec<CollectionName> {
         let own = self.identity.then(|| own.clone());
         let extends = self.extends_added.iter().chain(&self.extends_removed);
         own.into_iter().chain(extends.cloned()).collect()
     }
 
-    /// Whether documents refer to something else, or by other paths.
-    pub fn is_of_references(&self) -> bool {
+    /// Whether documents refer to other targets, or by other paths.
+    pub(crate) fn is_of_references(&self) -> bool {
         !(self.references_added.is_empty() && self.references_removed.is_empty())
     }
 }
 
-/// What each reference is: to what, by which paths. In another order these make other aliases.
-type Meanings = BTreeMap<CollectionName, (CollectionName, Vec<(Path, Path)>)>;
+/// Collection and paths of each reference. The order of the paths matters: it determines aliases.
+type ReferenceMappings = BTreeMap<CollectionName, (CollectionName, Vec<(Path, Path)>)>;
 
-fn by_name(collection: &Collection) -> Meanings {
+fn by_name(collection: &Collection) -> ReferenceMappings {
     let references = collection.references();
     references
         .map(|(name, to, paths)| (name.clone(), (to.clone(), paths.to_vec())))
@@ -118,11 +122,11 @@ fn by_name(collection: &Collection) -> Meanings {
 
 fn supers(collection: &Collection) -> BTreeMap<CollectionName, Vec<Path>> {
     let families = collection.families().iter().skip(1);
-    let paths = |family: &Family| (family.collection.clone(), family.paths.clone());
+    let paths = |family: &IdentityScope| (family.collection.clone(), family.paths.clone());
     families.map(paths).collect()
 }
 
-/// What one has, and the other not, or not like that.
+/// Keys of one map that the other lacks or has with another value.
 fn only_in<K: Ord + Clone, V: PartialEq>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> Vec<K> {
     let only = one
         .iter()

@@ -1,7 +1,7 @@
-//! What a user declares of a collection, checked by itself; `set` checks definitions against each other.
+//! Definitions of collections, each checked by itself; `set` checks them against each other.
 //!
-//! A definition is read as a whole or not at all. Everything that follows from it alone is worked out here: of which types identities, references
-//! and queryable paths are.
+//! A definition is read as a whole or rejected. Everything that follows from it alone is derived
+//! here, such as the types of identities, references and query paths.
 
 use serde_json::Value;
 
@@ -25,121 +25,124 @@ pub const REFERENCES_MAX: usize = 64;
 pub const QUERY_PATHS_MAX: usize = 16;
 /// Earlier versions of a document that are kept, at most.
 pub const HISTORY_VERSIONS_MAX: u32 = 1_000;
-/// Days for which documents or what they were are kept, at most: a hundred years.
+/// Days for which documents or their history are kept, at most: a hundred years.
 pub const DAYS_MAX: u32 = 36_525;
 /// Claims of a collection, at most.
 pub const CLAIMS_MAX: usize = 8;
-/// Abstract collections that a collection belongs to, at most, those of which it does so through another included.
+/// Abstract collections that a collection extends, at most, including those it extends through
+/// another.
 pub const EXTENDS_MAX: usize = 8;
 
-/// A collection as it is declared.
+/// A checked definition of a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
-    /// Its name.
+    /// Name of the collection.
     pub collection: CollectionName,
-    /// Whether it has no documents of its own, but those of the collections that extend it.
+    /// Whether it has no documents of its own, only those of the collections that extend it.
     pub is_abstract: bool,
-    /// What tells its documents apart.
+    /// Parts of its documents' identity, in order.
     pub identity: Vec<IdentityPart>,
-    /// Whether a document may get another identity.
+    /// Whether the identity of a document may change.
     pub identity_mutable: bool,
-    /// What its documents refer to.
+    /// References of its documents to others.
     pub references: Vec<Reference>,
-    /// By what its documents are found.
+    /// Paths by which its documents can be queried.
     pub query: Vec<QueryPath>,
-    /// The abstract collections that it says it belongs to.
+    /// Abstract collections that it extends directly.
     pub extends: Vec<Extension>,
-    /// What is kept of what its documents were.
+    /// Which earlier versions of its documents are kept.
     pub history: History,
-    /// For how many days a document is kept after it was made; none: for good.
+    /// Days after creation after which a document is deleted; none: it is kept forever.
     pub retention_days: Option<u32>,
-    /// Who may see and write a document: those whose claim has the value that the document has at the path.
+    /// Claims that a caller needs for a document: the claim must have the value that the document
+    /// has at the path.
     pub claims: Vec<Claim>,
-    /// What its documents may be; none: it is abstract.
+    /// Schema of its documents; none: it is abstract.
     pub schema: Option<std::sync::Arc<Schema>>,
-    /// All of it, as it was given.
+    /// The definition as it was declared, as JSON.
     pub source: Value,
 }
 
-/// A path of an identity.
+/// A part of an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityPart {
-    /// The path.
+    /// Path of the value in documents.
     pub path: Path,
-    /// Of which type its values are; none: the collection is abstract, and each that extends it has its own.
+    /// Type of its values; none: the collection is abstract, and each collection that extends it
+    /// has its own.
     pub scalar: Option<Scalar>,
 }
 
-/// A path by which documents are found.
+/// A path by which documents can be queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryPath {
-    /// The path.
+    /// Path of the value in documents.
     pub path: Path,
-    /// Of which type its values are, where there is one that is not null.
+    /// Type of its values other than null.
     pub scalar: Scalar,
 }
 
-/// What is kept of what documents were.
+/// Which earlier versions of documents are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// Earlier versions of a document, at most.
     pub versions: u32,
-    /// Whether a document that was deleted can be restored.
+    /// Whether deleted documents are kept and can be restored.
     pub deleted: bool,
-    /// For how many days that is kept; none: for good.
+    /// Days for which earlier versions are kept; none: forever.
     pub days: Option<u32>,
 }
 
-/// A claim, and where a document has the value that it is about.
+/// A claim that a caller needs, and the path of the value in documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Its name in tokens.
+    /// Name of the claim in tokens.
     pub name: String,
-    /// A path by which documents are found.
+    /// Query path of the value.
     pub path: QueryPath,
 }
 
-/// That documents carry the identity of another.
+/// A reference: documents carry the identity of another document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Its name, among those of the collection.
+    /// Name of the reference, unique within the collection.
     pub name: CollectionName,
-    /// The collection of what is referred to.
+    /// Collection of the target.
     pub to: CollectionName,
-    /// Where each part of that identity is.
-    pub pairs: Vec<Pair>,
+    /// Where documents have each part of the target's identity.
+    pub pairs: Vec<PathPair>,
 }
 
-/// That a collection belongs to an abstract one.
+/// Extension of an abstract collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// The abstract collection.
+    /// Name of the abstract collection.
     pub collection: CollectionName,
-    /// Where each part of the identity in it is.
-    pub pairs: Vec<Pair>,
+    /// Where documents have each part of its identity.
+    pub pairs: Vec<PathPair>,
 }
 
-/// Where a part of another collection's identity is.
+/// A part of another collection's identity, and its path in documents of this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
-    /// The path in documents of this collection.
+pub struct PathPair {
+    /// Path in documents of this collection.
     pub own: Path,
-    /// The path of the other's identity.
+    /// Path of the part in the other collection.
     pub target: Path,
-    /// Of which types what is at the own path may be.
+    /// Types that the schema allows at `own`.
     pub types: Types,
 }
 
-/// A definition, and where it stands in what was sent.
+/// A definition with its position in the file it was read from.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
-    /// Where, as a JSON pointer.
+pub struct LocatedDefinition {
+    /// Position of the definition as a JSON pointer.
     pub pointer: String,
-    /// The definition.
+    /// The definition read there.
     pub definition: Definition,
 }
 
-/// What is wrong with definitions.
+/// Error for these violations.
 pub(crate) fn invalid(mut violations: Vec<crate::model::Violation>) -> DocumentsError {
     violations.truncate(crate::core::schema::VIOLATIONS_MAX);
     DocumentsError::DefinitionInvalid { violations }

@@ -1,31 +1,44 @@
-//! How what documents refer to is kept: several edges to a row.
+//! Storage of references: several edges to a row.
 //!
-//! A row has a header, and is an entry of the log, whatever is in it; so a document's targets go by four to a row, in the order in which the
-//! document notes them. A row is found by its first target and the document. That order is kept where targets come and go, so that few rows change.
+//! Each row costs a header and a log record, whatever its size; so a document's targets are stored
+//! by four to a row, in the order noted with the document. The key of a row is its first target and
+//! the document. The order is kept as far as possible when targets change, so that few rows change.
 
-/// Edges in a row: as many as `egret.document_edge` has columns for.
+use crate::model::DocumentNumber;
+
+/// Edges of a row: as many as `egret.document_edge` has columns for.
 pub const WIDTH: usize = 4;
 
 /// The targets of a row, at most [`WIDTH`] and at least one.
-pub type EdgeRow = [i64];
+pub type EdgeRow = [DocumentNumber];
 
-/// What a document referred to that it does not refer to any more.
-pub fn let_go(before: &[i64], after: &[i64]) -> Vec<i64> {
-    let after = Sorted::of(after);
+/// Targets of `before` that are not in `after`.
+pub(crate) fn removed_targets(
+    before: &[DocumentNumber],
+    after: &[DocumentNumber],
+) -> Vec<DocumentNumber> {
+    let after = SortedTargets::of(after);
     let gone = before.iter().filter(|target| !after.has(**target));
     gone.copied().collect()
 }
 
-/// The order in which these targets are noted of a document that refers to those `before`: what stays does so where it is, what comes takes the
-/// places of what goes, and the last ones take those that are left. Each target is there once, on both sides.
-pub fn arranged(before: &[i64], after: &[i64]) -> Vec<i64> {
-    let (there, wanted) = (Sorted::of(before), Sorted::of(after));
+/// Orders the targets `after` so that few rows change: those that stay keep their positions, new
+/// ones fill the positions of removed ones, and positions left over are filled from the end. Both
+/// lists have each target once.
+pub(crate) fn assign_slots(
+    before: &[DocumentNumber],
+    after: &[DocumentNumber],
+) -> Vec<DocumentNumber> {
+    let (there, wanted) = (SortedTargets::of(before), SortedTargets::of(after));
     let mut coming = after.iter().filter(|target| !there.has(**target)).copied();
-    let mut all: Vec<Option<i64>> = before
+    let mut all: Vec<Option<DocumentNumber>> = before
         .iter()
-        .map(|target| match wanted.has(*target) {
-            true => Some(*target),
-            false => coming.next(),
+        .map(|target| {
+            if wanted.has(*target) {
+                Some(*target)
+            } else {
+                coming.next()
+            }
         })
         .collect();
     all.extend(coming.map(Some));
@@ -41,24 +54,27 @@ pub fn arranged(before: &[i64], after: &[i64]) -> Vec<i64> {
     all.into_iter().flatten().collect()
 }
 
-/// Targets that are asked for often: a document may have very many.
-struct Sorted(Vec<i64>);
+/// A sorted set of targets for fast lookups: a document may have very many.
+struct SortedTargets(Vec<DocumentNumber>);
 
-impl Sorted {
-    fn of(targets: &[i64]) -> Self {
+impl SortedTargets {
+    fn of(targets: &[DocumentNumber]) -> Self {
         let mut sorted = targets.to_vec();
         sorted.sort_unstable();
         Self(sorted)
     }
 
-    fn has(&self, target: i64) -> bool {
+    fn has(&self, target: DocumentNumber) -> bool {
         self.0.binary_search(&target).is_ok()
     }
 }
 
-/// The rows of one order that the other one does not have at the same place: those that go, and those that come.
-pub fn changed<'a>(before: &'a [i64], after: &'a [i64]) -> (Vec<&'a EdgeRow>, Vec<&'a EdgeRow>) {
-    let not_in = |these: &'a [i64], those: &'a [i64]| {
+/// Rows that differ between two orders at the same position: those to delete, and those to insert.
+pub fn changed<'a>(
+    before: &'a [DocumentNumber],
+    after: &'a [DocumentNumber],
+) -> (Vec<&'a EdgeRow>, Vec<&'a EdgeRow>) {
+    let not_in = |these: &'a [DocumentNumber], those: &'a [DocumentNumber]| {
         let mut others = those.chunks(WIDTH);
         let rows = these.chunks(WIDTH);
         rows.filter(|row| others.next() != Some(*row)).collect()

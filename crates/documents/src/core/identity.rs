@@ -1,8 +1,10 @@
-//! Names made of values: the canonical identity, and the alias that is made of it.
+//! Canonical identities, and the aliases made of them.
 //!
-//! The canonical identity of a document is a JSON array of the values at its identity paths, in the declared order and without white space;
-//! numbers are in their shortest decimal form, so that `1`, `1.0` and `1e0` are the same: what `JSON.stringify` makes of it in JavaScript. The alias is the UUIDv5 (RFC 9562) of that text in the
-//! namespace of the collection, which is the UUIDv5 of its name in [`EGRET_NAMESPACE`]. Whoever knows the values knows the alias.
+//! The canonical identity of a document is a JSON array of the values at its identity paths, in the
+//! declared order and without white space; numbers are in their shortest decimal form, so that `1`,
+//! `1.0` and `1e0` are the same: what `JSON.stringify` makes of it in JavaScript. The alias is the
+//! UUIDv5 (RFC 9562) of that text in the namespace of the collection, which is the UUIDv5 of its
+//! name in [`EGRET_NAMESPACE`]. An alias can be computed from the values alone.
 
 use std::fmt::Write;
 
@@ -12,29 +14,30 @@ use uuid::{Builder, Uuid};
 
 use crate::model::{AliasId, CollectionName};
 
-/// The namespace of the namespaces of collections.
-pub const EGRET_NAMESPACE: Uuid = Uuid::from_u128(0x8f1e_52d7_30a4_4c6b_9b1d_6c0e_f5a2_7d43);
+/// Namespace of the collections' namespaces.
+pub(crate) const EGRET_NAMESPACE: Uuid = Uuid::from_u128(0x8f1e_52d7_30a4_4c6b_9b1d_6c0e_f5a2_7d43);
 
-/// Bytes of a canonical identity, at most: it is shown where something is wrong with it.
-pub const IDENTITY_BYTES_MAX: usize = 4_096;
+/// Bytes of a canonical identity, at most: error messages contain it.
+pub(crate) const IDENTITY_BYTES_MAX: usize = 4_096;
 
-/// The namespace of a collection's aliases.
+/// Namespace of a collection's aliases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Namespace(Uuid);
+pub(crate) struct Namespace(Uuid);
 
 impl Namespace {
-    /// That of a collection.
-    pub fn of(collection: &CollectionName) -> Self {
+    /// Namespace of a collection.
+    pub(crate) fn of(collection: &CollectionName) -> Self {
         Self(v5(EGRET_NAMESPACE, collection.as_str()))
     }
 
-    /// The alias of an identity.
-    pub fn alias(&self, identity: &Identity) -> AliasId {
+    /// Alias of an identity in the namespace.
+    pub(crate) fn alias(&self, identity: &Identity) -> AliasId {
         AliasId(v5(self.0, &identity.0))
     }
 }
 
-/// The UUIDv5 of a name. The SHA-1 of crate `uuid` uses no instructions of the processor for it, and a document may have many aliases.
+/// A UUIDv5. Computed here, because the SHA-1 of crate `uuid` does not use the processor's
+/// instructions, and a document may have many aliases.
 pub(crate) fn v5(namespace: Uuid, name: impl AsRef<[u8]>) -> Uuid {
     let mut hash = Sha1::new();
     hash.update(namespace.as_bytes());
@@ -45,15 +48,15 @@ pub(crate) fn v5(namespace: Uuid, name: impl AsRef<[u8]>) -> Uuid {
     Builder::from_sha1_bytes(first).into_uuid()
 }
 
-/// A canonical identity.
+/// A canonical identity, as JSON text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity(String);
 
 impl Identity {
-    /// That of values.
+    /// Canonical identity of these values.
     ///
     /// # Errors
-    /// One of them is no string, number or boolean, or it is too long.
+    /// A value is not a string, number or boolean, or the text is too long.
     pub fn of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Result<Self, String> {
         let mut text = String::with_capacity(64);
         text.push('[');
@@ -81,17 +84,17 @@ impl Identity {
         Ok(Self(text))
     }
 
-    /// One that is stored.
+    /// Wraps the text of an identity that was stored.
     pub fn stored(text: String) -> Self {
         Self(text)
     }
 
-    /// Its text.
+    /// The identity as JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The values that it was made of.
+    /// The values of which it was made.
     pub fn values(&self) -> Vec<Value> {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
@@ -107,11 +110,11 @@ fn push_quoted(text: &mut String, string: &str) {
         text.push('"');
         return;
     }
-    text.push_str(&serde_json::to_string(string).expect("a string is JSON"));
+    text.push_str(&serde_json::to_string(string).expect("a string can be written as JSON"));
 }
 
-/// A number as RFC 8785 and JavaScript write it; integers of 64 bits have all their digits. It is written out here, and not by a library: aliases
-/// are in databases, and stay what they are.
+/// Writes a number as RFC 8785 and JavaScript do; 64-bit integers keep all digits. Implemented here
+/// rather than by a library, because aliases are stored and must never change.
 fn push_number(text: &mut String, number: &Number) {
     let number = whole(number).unwrap_or_else(|| number.clone());
     let written = match number.as_f64().filter(|_| number.is_f64()) {
@@ -124,22 +127,23 @@ fn push_number(text: &mut String, number: &Number) {
             write!(text, "{shortest}")
         }
     };
-    written.expect("a string takes it");
+    written.expect("writing to a string cannot fail");
 }
 
-/// The integer that a double is, where it is one of 64 bits. What `json` reads has no such double.
+/// The 64-bit integer that a double equals, if any. Values read by `json` contain no such double.
 fn whole(number: &Number) -> Option<Number> {
     if !number.is_f64() {
         return None;
     }
     let double = number.as_f64().filter(|double| double.fract() == 0.0)?;
-    // The shortest digits that mean this double, then zeros: a text with these digits is read as that integer.
+    // The shortest digits of the double, then zeros: a text with these digits is parsed as that
+    // integer.
     let digits = double.to_string();
     let signed = digits.parse::<i64>().ok().map(Number::from);
     signed.or_else(|| digits.parse::<u64>().ok().map(Number::from))
 }
 
-/// Whether two values are the same: the order of properties is none of theirs, and `1` is `1.0`.
+/// Whether two values are equal, ignoring the order of properties and treating `1` and `1.0` alike.
 pub fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {

@@ -1,73 +1,69 @@
-//! Bytes to a JSON value, strictly: what comes in is what goes out, for whoever reads it.
+//! Strict JSON parser: every reader of a stored document gets exactly the values that were sent.
 //!
-//! JSON readers differ in what they make of a property that is there twice, of numbers that no double holds, of lone surrogates; PostgreSQL
-//! refuses U+0000. Whatever they differ in is refused here, with its place. Numbers are normal in what comes out: `1`, `1.0` and `1e0` are one
-//! integer, so that equal values are equal.
+//! JSON readers differ on duplicate properties, numbers that no double holds and lone surrogates;
+//! PostgreSQL rejects U+0000. All of these are rejected here, with their position. Numbers are
+//! normalized: `1`, `1.0` and `1e0` become the same integer, so that equal values are equal.
 //!
-//! A parser of our own, since a visitor of serde's never sees the text of a number. Its recursion is bounded by the depth that is allowed.
+//! A parser of our own, since a visitor of serde's never sees the text of a number. Its recursion
+//! is bounded by the maximum depth.
 
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
 use crate::core::path;
 use crate::error::DocumentsError;
-use crate::model::{Violation, cut};
+use crate::model::{DEPTH_MAX, Violation, cut};
 
 mod number;
 
-/// How deep a document may be nested: an object in a list in an object is three deep.
-pub const DEPTH_MAX: usize = 64;
-
-/// Bytes of a property's name, at most. Pointers are made of names, and there may be many pointers in one answer.
+/// Bytes of a property's name, at most. JSON pointers contain names, and one answer may contain
+/// many pointers.
 pub const NAME_BYTES_MAX: usize = 1_024;
 
-/// What a text may be.
+/// Limits for a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many bytes it may have, numbers such as `1e300` counted as they are written without an exponent.
+    /// Maximum size in bytes, with numbers such as `1e300` counted as written without an exponent.
     pub bytes_max: usize,
-    /// How deep it may be nested.
+    /// Maximum depth of nesting.
     pub depth_max: usize,
 }
 
-/// Why a text is not taken.
+/// Why a JSON text is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It is too large.
+pub enum JsonError {
+    /// The text exceeds its size limit.
     TooLarge {
-        /// How large it is, in bytes.
+        /// Size of the text in bytes.
         bytes: usize,
-        /// How large it may be.
+        /// Maximum size in bytes.
         bytes_max: usize,
     },
-    /// Something in it is wrong.
+    /// The text is malformed or contains a value that is not allowed.
     Wrong {
-        /// Where it is, in bytes from the beginning.
+        /// Offset of the first violation in bytes.
         at: usize,
-        /// What it is; the message names the byte too.
+        /// The violation; its message contains the offset too.
         violation: Violation,
     },
 }
 
-impl From<Refusal> for DocumentsError {
-    fn from(refusal: Refusal) -> Self {
+impl From<JsonError> for DocumentsError {
+    fn from(refusal: JsonError) -> Self {
         match refusal {
-            Refusal::TooLarge { bytes, bytes_max } => Self::PayloadTooLarge {
+            JsonError::TooLarge { bytes, bytes_max } => Self::PayloadTooLarge {
                 bytes,
                 bytes_max,
                 limit: "documents.document_bytes_max",
             },
-            Refusal::Wrong { violation, .. } => Self::violation(violation),
+            JsonError::Wrong { violation, .. } => Self::violation(violation),
         }
     }
 }
 
-/// Reads a value of any kind.
-///
-/// # Errors
-/// The first thing that is wrong.
-pub fn read(bytes: &[u8], bounds: Bounds) -> Result<Value, Refusal> {
-    let too_large = |bytes| Refusal::TooLarge {
+/// Parses a value of any kind. Fails with the first violation.
+pub fn read(bytes: &[u8], bounds: Bounds) -> Result<Value, JsonError> {
+    let too_large = |bytes| JsonError::TooLarge {
         bytes,
         bytes_max: bounds.bytes_max,
     };
@@ -76,9 +72,9 @@ pub fn read(bytes: &[u8], bounds: Bounds) -> Result<Value, Refusal> {
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
-        Fault::new(at, "this is not UTF-8").refusal()
+        JsonFault::new(at, "the text is not UTF-8").refusal()
     })?;
-    let mut reader = Reader {
+    let mut reader = JsonReader {
         text,
         at: 0,
         written_out_bytes: 0,
@@ -92,11 +88,8 @@ pub fn read(bytes: &[u8], bounds: Bounds) -> Result<Value, Refusal> {
     Ok(value)
 }
 
-/// Reads a document: an object.
-///
-/// # Errors
-/// The first thing that is wrong.
-pub fn read_document(bytes: &[u8], bytes_max: usize) -> Result<Value, Refusal> {
+/// Parses a document, which must be an object. Fails with the first violation.
+pub fn read_document(bytes: &[u8], bytes_max: usize) -> Result<Value, JsonError> {
     let bounds = Bounds {
         bytes_max,
         depth_max: DEPTH_MAX,
@@ -104,13 +97,13 @@ pub fn read_document(bytes: &[u8], bytes_max: usize) -> Result<Value, Refusal> {
     match read(bytes, bounds)? {
         value @ Value::Object(_) => Ok(value),
         other => {
-            let what = format!("a document is an object, this is {}", kind(&other));
-            Err(Fault::new(0, what).refusal())
+            let what = format!("a document must be an object, but this is {}", kind(&other));
+            Err(JsonFault::new(0, what).refusal())
         }
     }
 }
 
-/// What kind of value it is, in words.
+/// Kind of a value, for messages.
 pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -122,19 +115,20 @@ pub fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What is wrong, and the way to it from the innermost step outwards: nothing is remembered of the way until something is wrong.
-struct Fault {
+/// A violation with its path, innermost step first: the path is only built once there is a
+/// violation.
+struct JsonFault {
     at: usize,
     message: String,
-    way: Vec<Step>,
+    way: Vec<PointerStep>,
 }
 
-enum Step {
+enum PointerStep {
     Property(String),
     Element(usize),
 }
 
-impl Fault {
+impl JsonFault {
     #[cold]
     fn new(at: usize, message: impl Into<String>) -> Box<Self> {
         Box::new(Self {
@@ -145,30 +139,30 @@ impl Fault {
     }
 
     #[cold]
-    fn within(mut self: Box<Self>, step: Step) -> Box<Self> {
+    fn within(mut self: Box<Self>, step: PointerStep) -> Box<Self> {
         self.way.push(step);
         self
     }
 
-    fn refusal(&self) -> Refusal {
+    fn refusal(&self) -> JsonError {
         let mut pointer = String::new();
         for step in self.way.iter().rev() {
             match step {
-                Step::Property(name) => path::push_escaped(&mut pointer, name),
-                Step::Element(index) => path::push_escaped(&mut pointer, &index.to_string()),
+                PointerStep::Property(name) => path::push_escaped(&mut pointer, name),
+                PointerStep::Element(index) => path::push_escaped(&mut pointer, &index.to_string()),
             }
         }
         let message = format!("{}, at byte {}", self.message, self.at);
-        Refusal::Wrong {
+        JsonError::Wrong {
             at: self.at,
             violation: Violation::new(pointer, message),
         }
     }
 }
 
-type Read<T> = Result<T, Box<Fault>>;
+type JsonResult<T> = Result<T, Box<JsonFault>>;
 
-/// Which bytes end a run of plain characters in a string.
+/// Bytes that end a run of plain characters in a string.
 const ENDS_RUN: [bool; 256] = {
     let mut ends = [false; 256];
     let mut byte = 0;
@@ -181,16 +175,16 @@ const ENDS_RUN: [bool; 256] = {
     ends
 };
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     text: &'a str,
     at: usize,
-    /// How many bytes more it would be with every number written without an exponent.
+    /// Additional bytes if every number were written without an exponent.
     written_out_bytes: usize,
     depth_max: usize,
 }
 
-impl<'a> Reader<'a> {
-    fn whole(&mut self) -> Read<Value> {
+impl<'a> JsonReader<'a> {
+    fn whole(&mut self) -> JsonResult<Value> {
         let value = self.value(0)?;
         match self.next_byte() {
             None => Ok(value),
@@ -198,7 +192,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next byte that is no white space; it is not passed.
+    /// The next byte other than white space, without consuming it.
     #[inline]
     fn next_byte(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
@@ -212,24 +206,24 @@ impl<'a> Reader<'a> {
     }
 
     #[cold]
-    fn unexpected(&self, wanted: &str) -> Box<Fault> {
+    fn unexpected(&self, wanted: &str) -> Box<JsonFault> {
         match self.text[self.text.floor_char_boundary(self.at)..]
             .chars()
             .next()
         {
-            Some(found) => Fault::new(self.at, format!("{wanted} is expected, not {found:?}")),
-            None => Fault::new(self.at, format!("{wanted} is expected, but the text ends")),
+            Some(found) => JsonFault::new(self.at, format!("expected {wanted}, found {found:?}")),
+            None => JsonFault::new(self.at, format!("expected {wanted}, but the text ends")),
         }
     }
 
-    fn value(&mut self, depth: usize) -> Read<Value> {
+    fn value(&mut self, depth: usize) -> JsonResult<Value> {
         match self.next_byte() {
             Some(b'"') => Ok(Value::String(self.string()?)),
             Some(b'-' | b'0'..=b'9') => self.number(),
             Some(open @ (b'{' | b'[')) => {
                 if depth == self.depth_max {
-                    let what = format!("it is nested deeper than {depth}");
-                    return Err(Fault::new(self.at, what));
+                    let what = format!("it is nested deeper than {depth} levels");
+                    return Err(JsonFault::new(self.at, what));
                 }
                 self.at += 1;
                 match open {
@@ -244,7 +238,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn word(&mut self, word: &str, value: Value) -> Read<Value> {
+    fn word(&mut self, word: &str, value: Value) -> JsonResult<Value> {
         if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
             return Err(self.unexpected("a value"));
         }
@@ -252,7 +246,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    fn array(&mut self, depth: usize) -> Read<Value> {
+    fn array(&mut self, depth: usize) -> JsonResult<Value> {
         let mut elements = Vec::new();
         if self.next_byte() == Some(b']') {
             self.at += 1;
@@ -261,7 +255,7 @@ impl<'a> Reader<'a> {
         loop {
             let element = self
                 .value(depth)
-                .map_err(|fault| fault.within(Step::Element(elements.len())))?;
+                .map_err(|fault| fault.within(PointerStep::Element(elements.len())))?;
             elements.push(element);
             match self.next_byte() {
                 Some(b',') => self.at += 1,
@@ -273,7 +267,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Array(elements))
     }
 
-    fn object(&mut self, depth: usize) -> Read<Value> {
+    fn object(&mut self, depth: usize) -> JsonResult<Value> {
         let mut properties = Map::new();
         if self.next_byte() == Some(b'}') {
             self.at += 1;
@@ -291,7 +285,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Object(properties))
     }
 
-    fn property(&mut self, properties: &mut Map<String, Value>, depth: usize) -> Read<()> {
+    fn property(&mut self, properties: &mut Map<String, Value>, depth: usize) -> JsonResult<()> {
         if self.next_byte() != Some(b'"') {
             return Err(self.unexpected("the name of a property"));
         }
@@ -301,7 +295,7 @@ impl<'a> Reader<'a> {
             let name = cut(&name, 20);
             let what =
                 format!("the name of property `{name}` has more than {NAME_BYTES_MAX} bytes");
-            return Err(Fault::new(name_at, what));
+            return Err(JsonFault::new(name_at, what));
         }
         match properties.entry(name) {
             Entry::Vacant(place) => {
@@ -311,18 +305,20 @@ impl<'a> Reader<'a> {
                 self.at += 1;
                 match self.value(depth) {
                     Ok(value) => place.insert(value),
-                    Err(fault) => return Err(fault.within(Step::Property(place.key().clone()))),
+                    Err(fault) => {
+                        return Err(fault.within(PointerStep::Property(place.key().clone())));
+                    }
                 };
                 Ok(())
             }
             Entry::Occupied(place) => {
-                let step = Step::Property(place.key().clone());
-                Err(Fault::new(name_at, "this property is there twice").within(step))
+                let step = PointerStep::Property(place.key().clone());
+                Err(JsonFault::new(name_at, "this property occurs twice").within(step))
             }
         }
     }
 
-    fn number(&mut self) -> Read<Value> {
+    fn number(&mut self) -> JsonResult<Value> {
         let from = self.at;
         let length = number::length(&self.text.as_bytes()[from..]).map_err(|after| {
             self.at = from + after;
@@ -331,14 +327,14 @@ impl<'a> Reader<'a> {
         self.at += length;
         let text = &self.text[from..self.at];
         let (number, written_out_bytes) =
-            number::read(text).map_err(|what| Fault::new(from, what))?;
+            number::read(text).map_err(|what| JsonFault::new(from, what))?;
         let more = written_out_bytes.saturating_sub(length);
         self.written_out_bytes = self.written_out_bytes.saturating_add(more);
         Ok(Value::Number(number))
     }
 
-    /// A string, from its opening quote to behind the closing one.
-    fn string(&mut self) -> Read<String> {
+    /// Parses a string, from its opening to its closing quote.
+    fn string(&mut self) -> JsonResult<String> {
         let opening = self.at;
         self.at += 1;
         let run = self.run(opening)?;
@@ -356,28 +352,28 @@ impl<'a> Reader<'a> {
                 b'\\' => string.push(self.escaped()?),
                 control => {
                     let what = format!("a control character, U+{control:04X}, is not escaped");
-                    return Err(Fault::new(self.at, what));
+                    return Err(JsonFault::new(self.at, what));
                 }
             }
             string.push_str(self.run(opening)?);
         }
     }
 
-    /// What comes before the next quote, backslash or control character, which is there.
+    /// Everything before the next quote, backslash or control character, which must follow.
     #[inline]
-    fn run(&mut self, opening: usize) -> Read<&'a str> {
+    fn run(&mut self, opening: usize) -> JsonResult<&'a str> {
         let from = self.at;
         let rest = &self.text.as_bytes()[from..];
         let length = rest.iter().position(|byte| ENDS_RUN[usize::from(*byte)]);
         let Some(length) = length else {
-            return Err(Fault::new(opening, "this string does not end"));
+            return Err(JsonFault::new(opening, "this string does not end"));
         };
         self.at += length;
         Ok(&self.text[from..self.at])
     }
 
-    /// The character that an escape stands for, from the backslash on.
-    fn escaped(&mut self) -> Read<char> {
+    /// Parses an escape sequence, from the backslash on.
+    fn escaped(&mut self) -> JsonResult<char> {
         let at = self.at;
         self.at += 2;
         Ok(match self.text.as_bytes().get(at + 1) {
@@ -391,22 +387,22 @@ impl<'a> Reader<'a> {
             Some(b't') => '\t',
             Some(b'u') => return self.code_point(at),
             _ => {
-                let what = "a backslash comes before one of `\"\\/bfnrtu`, here it does not";
-                return Err(Fault::new(at, what));
+                let what = "a backslash must be followed by one of `\"\\/bfnrtu`";
+                return Err(JsonFault::new(at, what));
             }
         })
     }
 
-    /// The character of `\uXXXX`, or of two of them that are surrogates; `at` is that of its backslash.
-    fn code_point(&mut self, at: usize) -> Read<char> {
+    /// Parses `\uXXXX`, or a pair of them for surrogates; `at` is the offset of the backslash.
+    fn code_point(&mut self, at: usize) -> JsonResult<char> {
         let unit = self.hexadecimal(at)?;
         if unit == 0 {
-            return Err(Fault::new(at, "U+0000 cannot be stored"));
+            return Err(JsonFault::new(at, "U+0000 cannot be stored"));
         }
         if let Some(character) = char::from_u32(unit) {
             return Ok(character);
         }
-        let lone = || Fault::new(at, "half of a surrogate pair is no character");
+        let lone = || JsonFault::new(at, "half of a surrogate pair is not a character");
         let low_at = self.at;
         if unit > 0xDBFF || !self.text.as_bytes()[low_at..].starts_with(b"\\u") {
             return Err(lone());
@@ -420,8 +416,8 @@ impl<'a> Reader<'a> {
         char::from_u32(point).ok_or_else(lone)
     }
 
-    /// Four hexadecimal digits; `at` is where their escape begins.
-    fn hexadecimal(&mut self, at: usize) -> Read<u32> {
+    /// Parses four hexadecimal digits; `at` is the offset of their escape sequence.
+    fn hexadecimal(&mut self, at: usize) -> JsonResult<u32> {
         let digits = self.text.as_bytes().get(self.at..self.at + 4);
         let unit = digits.and_then(|digits| {
             digits.iter().try_fold(0, |unit, digit| {
@@ -429,7 +425,7 @@ impl<'a> Reader<'a> {
             })
         });
         self.at += 4;
-        unit.ok_or_else(|| Fault::new(at, "four hexadecimal digits come after `\\u`"))
+        unit.ok_or_else(|| JsonFault::new(at, "`\\u` must be followed by four hexadecimal digits"))
     }
 }
 

@@ -1,17 +1,19 @@
-//! What a collection is and what a JSON body means for it. No clock, no I/O, no tokio.
+//! Collections, and what a JSON body means for them. No clock, no I/O, no tokio.
 //!
-//! `json` reads bytes strictly; `path` names places in a body; `schema` says what a body may be; `definition` is what a user declares, checked
-//! by itself and against the others; `collection` is that with everything prepared; `identity` makes names of values; `patch` changes bodies;
-//! `decide` says what becomes of a write, `bundle` of several that are done all or none, `group` what a write claims, `edges` how what a document refers to is kept, `schedule` which run beside each other;
-//! `query` reads what is looked for; `rights` says who may see and write what; `compatibility` compares two states of a collection; `openapi` describes collections to clients.
+//! `json` parses bytes strictly; `path` addresses places in a body; `schema` validates bodies;
+//! `definition` is a declaration, checked by itself and against the others; `collection` is a
+//! compiled definition; `identity` makes aliases of values; `patch` changes bodies; `write` is a
+//! requested write with its lock set; `decision` decides on it, `atomic` on several that are
+//! executed all or none; `edges` is how references are stored; `schedule` admits writes that do not
+//! conflict; `query` parses queries; `rights` checks claims; `compatibility` compares two states of
+//! a collection; `openapi` describes collections to clients.
 
-pub mod bundle;
+pub(crate) mod atomic;
 pub mod collection;
-pub mod compatibility;
-pub mod decide;
+pub(crate) mod compatibility;
+pub mod decision;
 pub mod definition;
 pub mod edges;
-pub mod group;
 pub mod identity;
 pub mod json;
 pub mod openapi;
@@ -21,3 +23,4 @@ pub mod query;
 pub mod rights;
 pub mod schedule;
 pub mod schema;
+pub(crate) mod write;

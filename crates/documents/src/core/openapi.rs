@@ -1,8 +1,9 @@
-//! What OpenAPI 3.1 says of declared collections: the paths of each, and the schemas of its documents.
+//! OpenAPI 3.1 description of declared collections: paths, and schemas of documents.
 //!
-//! The rest of the document is the server's: it has the schema `Problem` and the security scheme `token`, to which this refers. A client that
-//! makes requests up holds what is said here against what the server does, so every status, header and body that it answers with is here.
-//! `parameters`, `schemas` and `answers` have what operations are put together from.
+//! The rest of the OpenAPI document is the server's: it has the schema `Problem` and the security
+//! scheme `token`, to which this refers. Clients that generate requests compare this description
+//! with the server's behaviour, so it lists every status, header and body of the answers.
+//! `parameters`, `schemas` and `answers` have the building blocks of operations.
 
 use std::sync::Arc;
 
@@ -20,39 +21,41 @@ mod schemas;
 use answers::{JSON, NDJSON, answers, done, json_of, written};
 use parameters::shared;
 
-/// What all operations are listed under.
+/// Tag under which all operations are listed.
 const TAG: &str = "documents";
 
-/// Where the collections are, and what requests may ask for there.
+/// Database and limits that the description mentions.
 #[derive(Clone, Copy, Debug)]
-pub struct Served<'a> {
-    /// Their database.
+pub struct OpenApiContext<'a> {
+    /// Name of the collections' database.
     pub database: &'a str,
     /// Documents of a page, at most.
     pub page_max: u32,
-    /// Documents of a page where nobody says how many.
+    /// Documents of a page if a request sets no limit.
     pub page_usual: u32,
     /// Operations of a batch, at most.
     pub batch_max: u32,
 }
 
-/// What is said of collections, to be added to an OpenAPI document.
+/// Description of collections, to be merged into an OpenAPI document.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Described {
+pub struct OpenApiFragment {
     /// Path items by path.
     pub paths: Map<String, Value>,
-    /// What they refer to: `schemas`, `parameters` and `responses` by name. The names begin with `documents.`, as no others do.
+    /// Referenced components: `schemas`, `parameters` and `responses` by name. The names begin with
+    /// `documents.`, as no others do.
     pub components: Map<String, Value>,
 }
 
-/// The collections that have documents of their own.
-struct All<'a> {
-    served: &'a Served<'a>,
+/// The collections that are not abstract.
+struct ConcreteCollections<'a> {
+    served: &'a OpenApiContext<'a>,
     each: Vec<(&'a Collection, &'a Arc<Schema>)>,
 }
 
-impl<'a> All<'a> {
-    /// The collections whose documents are referred to under a name: it alone, or those that belong to it where it is abstract.
+impl<'a> ConcreteCollections<'a> {
+    /// Collections whose documents a reference to this name can target: the collection itself, or
+    /// those that extend it if it is abstract.
     fn named(&self, name: &CollectionName) -> impl Iterator<Item = &'a CollectionName> {
         let all = self.each.iter().map(|(collection, _)| *collection);
         let named = all.filter(move |collection| {
@@ -62,7 +65,7 @@ impl<'a> All<'a> {
         named.map(Collection::name)
     }
 
-    /// The collections whose documents may refer to those of one.
+    /// Collections whose documents may refer to those of one.
     fn referring(&self, to: &Collection) -> Vec<&'a CollectionName> {
         let may = |collection: &Collection| {
             collection.references().any(|(_, target, _)| {
@@ -76,19 +79,19 @@ impl<'a> All<'a> {
     }
 }
 
-/// Describes collections. What is abstract has no documents of its own, and is left out.
+/// Describes collections. Abstract ones have no documents of their own and are left out.
 pub fn describe<'a>(
-    served: &'a Served<'a>,
+    served: &'a OpenApiContext<'a>,
     collections: impl IntoIterator<Item = &'a Collection>,
-) -> Described {
+) -> OpenApiFragment {
     let collections = collections.into_iter();
-    let all = All {
+    let all = ConcreteCollections {
         served,
         each: collections
             .filter_map(|collection| Some((collection, collection.schema()?)))
             .collect(),
     };
-    let mut described = Described::default();
+    let mut described = OpenApiFragment::default();
     if all.each.is_empty() {
         return described;
     }
@@ -106,8 +109,8 @@ pub fn describe<'a>(
     described
 }
 
-/// The paths of a collection.
-fn paths_of(all: &All<'_>, collection: &Collection) -> Vec<(String, Value)> {
+/// Path items of a collection.
+fn paths_of(all: &ConcreteCollections<'_>, collection: &Collection) -> Vec<(String, Value)> {
     let name = collection.name();
     let documents = format!("/v1/documents/{name}");
     let document = format!("{documents}/{{id}}");
@@ -147,13 +150,13 @@ fn paths_of(all: &All<'_>, collection: &Collection) -> Vec<(String, Value)> {
     paths
 }
 
-/// A path item of a document.
+/// A path item with the document's id as parameter.
 fn at_id(mut item: Value) -> Value {
     item["parameters"] = json!([shared(parameters::ID)]);
     item
 }
 
-/// An operation on documents of a collection; `action`: what its caller may do there.
+/// An operation on documents of a collection; `action` is the right that its caller needs.
 fn operation(verb: &str, name: &CollectionName, action: &str, summary: &str) -> Value {
     json!({
         "operationId": format!("{verb}_{name}"),
@@ -163,18 +166,18 @@ fn operation(verb: &str, name: &CollectionName, action: &str, summary: &str) -> 
     })
 }
 
-/// What a body is.
+/// A required request body.
 fn body(media_type: &str, schema: Value) -> Value {
     json!({"required": true, "content": {media_type: {"schema": schema}}})
 }
 
-/// Shared parameters, and `database`, which each operation takes.
+/// References to shared parameters, with `database`, which every operation takes.
 fn with(names: &[&str]) -> Vec<Value> {
     let all = names.iter().copied().chain([parameters::DATABASE]);
     all.map(shared).collect()
 }
 
-/// What holds of every write that is about one document.
+/// Parameters of every write of a single document.
 const OF_WRITE: &[&str] = &[
     parameters::IF_MATCH,
     parameters::IF_NONE_MATCH,
@@ -182,18 +185,20 @@ const OF_WRITE: &[&str] = &[
     parameters::DURABILITY,
 ];
 
-/// What may be wrong with a write that has a body.
+/// Error statuses of a write with a body.
 const WRITE_PROBLEMS: &[&str] = &["400", "404", "409", "412", "413", "415"];
 
-/// What may be wrong with a question.
+/// Error statuses of a read.
 const READ_PROBLEMS: &[&str] = &["400", "404"];
 
 fn upsert(collection: &Collection) -> Value {
     let name = collection.name();
     let identity = &collection.definition().identity;
-    let identity = identity.iter().map(|part| format!("`{}`", part.path));
-    let identity: Vec<String> = identity.collect();
-    let summary = format!("Write one of {name} by its identity");
+    let identity: Vec<String> = identity
+        .iter()
+        .map(|part| format!("`{}`", part.path))
+        .collect();
+    let summary = format!("Create or replace a document of {name} by its identity");
     let mut upsert = operation("upsert", name, "write", &summary);
     upsert["description"] = json!(format!(
         "The identity is {}. A document with the same identity is replaced; an unchanged one is not written.",
@@ -207,8 +212,11 @@ fn upsert(collection: &Collection) -> Value {
         answer
     };
     let good = [
-        ("200", answer("It was there, and is as it was sent.")),
-        ("201", answer("It is new.")),
+        (
+            "200",
+            answer("The document existed, and now has the content that was sent."),
+        ),
+        ("201", answer("The document was created.")),
     ];
     upsert["responses"] = answers(good, WRITE_PROBLEMS);
     upsert
@@ -216,15 +224,22 @@ fn upsert(collection: &Collection) -> Value {
 
 fn list(collection: &Collection) -> Value {
     let name = collection.name();
-    let mut list = operation("list", name, "read", &format!("List or find {name}"));
+    let mut list = operation(
+        "list",
+        name,
+        "read",
+        &format!("List documents of {name}, or find them by conditions"),
+    );
     let query = &collection.definition().query;
     let paths: Vec<String> = query.iter().map(|one| format!("`{}`", one.path)).collect();
-    list["description"] = match paths.is_empty() {
-        true => json!("In the order in which they were made."),
-        false => json!(format!(
-            "By {}. Without a sort they come in the order in which they were made; with one, those without a value come last.",
+    list["description"] = if paths.is_empty() {
+        json!("Documents are listed in the order of their creation.")
+    } else {
+        json!(format!(
+            "Documents can be found and sorted by {}. Without `sort` they are listed in the \
+             order of their creation; with `sort`, documents without a value are last.",
             paths.join(", ")
-        )),
+        ))
     };
     let mut taken = vec![parameters::identity(&collection.definition().identity)];
     taken.extend(parameters::of_query(query));
@@ -246,9 +261,11 @@ fn list(collection: &Collection) -> Value {
 
 fn get(collection: &Collection) -> Value {
     let name = collection.name();
-    let mut get = operation("get", name, "read", &format!("Read one of {name}"));
+    let mut get = operation("get", name, "read", &format!("Get a document of {name}"));
     get["description"] = json!(
-        "As it was sent, numbers in their normal form; with `fields` these paths of it alone. With `embed` or `meta` it comes within an object that has these as well."
+        "The document is returned as it was sent, with numbers normalized. `fields` reduces it \
+         to these paths. With `embed` or `meta` it is wrapped in an object that also has the \
+         embedded documents or the metadata."
     );
     let mut taken: Vec<Value> = parameters::embed(collection).into_iter().collect();
     taken.extend(with(&[
@@ -265,42 +282,62 @@ fn get(collection: &Collection) -> Value {
     let shapes = shapes.map(|shape| schemas::to(&shape));
     let mut found = json_of("The document.", json!({"anyOf": shapes}));
     found["headers"] = answers::etag();
-    // What is embedded changes by itself: no version of the document stands for it.
+    // Embedded documents change independently: no version of the document covers them.
     found["headers"]["ETag"]["required"] = json!(false);
     found["headers"]["ETag"]["description"] =
-        json!("The document's version; none where something is embedded.");
-    let known = done("It is as `If-None-Match` says it is known.");
+        json!("The document's version. The header is absent if other documents are embedded.");
+    let known = done("The document's version matches `If-None-Match`.");
     get["responses"] = answers([("200", found), ("304", known)], READ_PROBLEMS);
     get
 }
 
 fn put(name: &CollectionName) -> Value {
-    let mut put = operation("put", name, "write", &format!("Replace one of {name}"));
+    let mut put = operation(
+        "put",
+        name,
+        "write",
+        &format!("Replace a document of {name}"),
+    );
     put["parameters"] = json!(with(OF_WRITE));
     put["requestBody"] = body(JSON, schemas::to(&schemas::document(name)));
-    put["responses"] = answers([("204", done("It is as it was sent."))], WRITE_PROBLEMS);
+    put["responses"] = answers(
+        [("204", done("The document has the content that was sent."))],
+        WRITE_PROBLEMS,
+    );
     put
 }
 
 fn patch(name: &CollectionName) -> Value {
-    let mut patch = operation("patch", name, "write", &format!("Change one of {name}"));
+    let mut patch = operation(
+        "patch",
+        name,
+        "write",
+        &format!("Patch a document of {name}"),
+    );
     patch["description"] = json!(
-        "A merge patch (RFC 7386) or a JSON patch (RFC 6902). Where another write comes between, the patch is applied to what that one wrote. Whoever changes a document has to be allowed to read it."
+        "The body is a merge patch (RFC 7386) or a JSON patch (RFC 6902). If another write is \
+         committed first, the patch is applied to the result of that write. The token must also \
+         have the right to read the document."
     );
     patch["parameters"] = json!(with(OF_WRITE));
     patch["requestBody"] = json!({"required": true, "content": {
         "application/merge-patch+json": {"schema": {"type": "object"}},
         "application/json-patch+json": {"schema": schemas::to(schemas::JSON_PATCH)},
     }});
-    patch["responses"] = answers([("204", done("It is changed."))], WRITE_PROBLEMS);
+    patch["responses"] = answers([("204", done("The document was patched."))], WRITE_PROBLEMS);
     patch
 }
 
 fn delete(collection: &Collection) -> Value {
     let name = collection.name();
-    let mut delete = operation("delete", name, "write", &format!("Delete one of {name}"));
+    let mut delete = operation(
+        "delete",
+        name,
+        "write",
+        &format!("Delete a document of {name}"),
+    );
     delete["parameters"] = json!(with(OF_WRITE));
-    let mut gone = json!({"description": "It is not there any more."});
+    let mut gone = json!({"description": "The document was deleted."});
     if collection.definition().history.deleted {
         let restored = json!({"operationId": format!("restore_{name}"), "parameters": {"id": "$request.path.id"}});
         gone["links"] = json!({"restore": restored});
@@ -309,12 +346,12 @@ fn delete(collection: &Collection) -> Value {
     delete
 }
 
-fn referrers(all: &All<'_>, collection: &Collection) -> Value {
+fn referrers(all: &ConcreteCollections<'_>, collection: &Collection) -> Value {
     let name = collection.name();
-    let summary = format!("List who refers to one of {name}");
+    let summary = format!("List the documents that refer to a document of {name}");
     let mut referrers = operation("referrers", name, "read", &summary);
     referrers["description"] =
-        json!("Documents of all collections, in the order in which they were made.");
+        json!("The list has documents of all collections, in the order of their creation.");
     referrers["parameters"] = json!(with(&[parameters::CURSOR, parameters::LIMIT]));
     let page = schemas::page(schemas::referring(&all.referring(collection)));
     let page = json_of("A page of documents, each with its `collection`.", page);
@@ -327,10 +364,11 @@ fn versions(name: &CollectionName) -> Value {
         "versions",
         name,
         "read",
-        &format!("List what one of {name} was"),
+        &format!("List earlier versions of a document of {name}"),
     );
     versions["description"] = json!(
-        "As many earlier versions as the collection keeps, the last first; of one that was deleted as well."
+        "The list has as many earlier versions as the collection keeps, the latest first. It is \
+         also available for a deleted document."
     );
     versions["parameters"] = json!(with(&[parameters::CURSOR, parameters::LIMIT]));
     let page = json_of("A page of versions.", schemas::to(schemas::VERSIONS));
@@ -339,30 +377,40 @@ fn versions(name: &CollectionName) -> Value {
 }
 
 fn restore(name: &CollectionName) -> Value {
-    let mut restore = operation("restore", name, "write", &format!("Restore one of {name}"));
+    let mut restore = operation(
+        "restore",
+        name,
+        "write",
+        &format!("Restore a document of {name}"),
+    );
     restore["description"] = json!(
-        "One that was deleted comes back with its id, if all that it refers to is there; one that is there becomes again what it was."
+        "A deleted document is restored with its id, if all documents that it refers to exist. \
+         An existing document gets the content of an earlier version."
     );
     restore["parameters"] = json!(with(&[parameters::VERSION, parameters::IDEMPOTENCY_KEY]));
     let good = [
         (
             "200",
-            written(name, "It was there, and is what it was at that version."),
+            written(
+                name,
+                "The document existed, and now has the content of that version.",
+            ),
         ),
-        ("201", written(name, "It is there again.")),
+        ("201", written(name, "The deleted document was restored.")),
     ];
     restore["responses"] = answers(good, &["400", "404", "409", "412", "413"]);
     restore
 }
 
 fn deleted(name: &CollectionName) -> Value {
-    let summary = format!("List those of {name} that were deleted");
+    let summary = format!("List deleted documents of {name}");
     let mut deleted = operation("deleted", name, "read", &summary);
-    deleted["description"] =
-        json!("Those that can be restored, in the order in which they were made.");
+    deleted["description"] = json!(
+        "The list has the deleted documents that can be restored, in the order of their creation."
+    );
     deleted["parameters"] = json!(with(&[parameters::CURSOR, parameters::LIMIT]));
     let page = json_of(
-        "A page of documents as they were at last.",
+        "A page of documents in their last version.",
         schemas::to(schemas::VERSIONS),
     );
     deleted["responses"] = answers([("200", page)], READ_PROBLEMS);
@@ -372,12 +420,14 @@ fn deleted(name: &CollectionName) -> Value {
 fn import(name: &CollectionName) -> Value {
     let mut import = operation("import", name, "write", &format!("Import {name}"));
     import["description"] = json!(
-        "Each line is a document: it takes the place of the one with its identity, or is a new one. A line that is refused keeps no other from being done, and lines that come again change nothing."
+        "Each line is a document. It replaces the document with the same identity, or is \
+         created. A rejected line does not affect the others, and lines that are sent again change \
+         nothing."
     );
     import["parameters"] = json!(with(&[parameters::DURABILITY]));
-    let lines = json!({"type": "string", "description": "A document on each line."});
+    let lines = json!({"type": "string", "description": "One document per line."});
     import["requestBody"] = body(NDJSON, lines);
-    let told = json_of("What became of the lines.", schemas::to(schemas::IMPORTED));
+    let told = json_of("The outcome of the lines.", schemas::to(schemas::IMPORTED));
     import["responses"] = answers([("200", told)], &["400", "404", "413", "415"]);
     import
 }
@@ -385,7 +435,8 @@ fn import(name: &CollectionName) -> Value {
 fn export(name: &CollectionName) -> Value {
     let mut export = operation("export", name, "read", &format!("Export {name}"));
     export["description"] = json!(
-        "All of them as they are at one moment, in the order in which they were made, a line for each. The last line is not finished where something went wrong."
+        "All documents are returned from one snapshot, in the order of their creation, one per \
+         line. If an error occurs, the last line is incomplete."
     );
     export["parameters"] = json!(with(&[parameters::META]));
     let lines = json!({"description": "The documents.", "content": {NDJSON: {"schema": {"type": "string"}}}});
@@ -393,26 +444,26 @@ fn export(name: &CollectionName) -> Value {
     export
 }
 
-/// What is not of one collection.
+/// Operations that are not specific to one collection.
 fn paths_of_all() -> [(String, Value); 2] {
     let batch = json!({
         "operationId": "batch",
         "tags": [TAG],
         "summary": "Write several documents",
-        "description": "Over any collections: all or none (`atomic`), where each may refer to what another one makes; or each for itself, in this order where one needs another.",
+        "description": "The operations may concern any collections. With `atomic`, all or none are done, and each may refer to documents that others create. Otherwise each is done separately, in the given order where one depends on another.",
         "security": [{"token": ["documents:write"]}],
         "parameters": with(&[parameters::IDEMPOTENCY_KEY, parameters::DURABILITY]),
         "requestBody": body(JSON, schemas::to(schemas::BATCH)),
         "responses": answers(
-            [("200", json_of("What became of each.", schemas::to(schemas::BATCHED)))],
+            [("200", json_of("The outcome of each operation.", schemas::to(schemas::BATCHED)))],
             WRITE_PROBLEMS,
         ),
     });
     let changes = json!({
         "operationId": "changes",
         "tags": [TAG],
-        "summary": "List what became of documents",
-        "description": "In the order in which it was committed: whoever goes on after the `position` of each answer misses nothing. `/v1/document-changes/events` tells the same as it happens.",
+        "summary": "List changes of documents",
+        "description": "Changes are listed in the order of their commits: a client that continues after the `position` of each response misses none. `/v1/document-changes/events` sends the same changes as they happen.",
         "security": [{"token": ["documents:read"]}],
         "parameters": with(&[parameters::COLLECTION, parameters::AFTER, parameters::LIMIT]),
         "responses": answers(

@@ -1,18 +1,20 @@
-//! Changes of a body: merge patch (RFC 7386) and JSON patch (RFC 6902).
+//! Patches of a body: merge patch (RFC 7386) and JSON patch (RFC 6902).
 //!
-//! A patch of a few bytes can ask for a body of any size, copying what it copied before, and for any work. So what it moves is counted, and depth
-//! is looked at with every operation. Whether the outcome is a document of its collection is for whoever takes it.
+//! A patch of a few bytes can ask for a body of any size, by copying what it copied before, and for
+//! any amount of work. So the values moved are counted, and the depth is checked with every
+//! operation. Whether the result is a valid document is for the caller to check.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::core::identity::is_same;
-use crate::core::json::{self, DEPTH_MAX};
+use crate::core::json;
 use crate::core::path::unescaped;
-use crate::model::{Violation, cut};
+use crate::model::{DEPTH_MAX, Violation, cut};
 
-/// What a JSON patch may move, in all: a value is one, and so are 16 bytes of a string and 16 elements of an array that make room for another.
-pub const PATCH_STEPS_MAX: usize = 2_000_000;
+/// Budget of a JSON patch: a value moved costs one, and so do 16 bytes of a string and 16 elements
+/// of an array that are shifted.
+pub(crate) const PATCH_STEPS_MAX: usize = 2_000_000;
 
 /// Applies a merge patch. The result need not be an object.
 pub fn merge(target: &mut Value, patch: Value) {
@@ -36,9 +38,9 @@ pub fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// A JSON patch.
+/// A JSON patch (RFC 6902).
 #[derive(Clone, Debug, PartialEq)]
-pub struct JsonPatch(Vec<Operation>);
+pub(crate) struct JsonPatch(Vec<Operation>);
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
@@ -51,7 +53,7 @@ enum Operation {
     Test { path: Pointer, value: Value },
 }
 
-/// A JSON pointer, step by step.
+/// A JSON pointer, split into steps.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 struct Pointer {
@@ -66,7 +68,7 @@ impl TryFrom<String> for Pointer {
         let shown = cut(&text, 100);
         let tokens = match text.strip_prefix('/') {
             None if text.is_empty() => Ok(Vec::new()),
-            None => Err("it begins with `/`, or is empty".to_owned()),
+            None => Err("it must be empty or begin with `/`".to_owned()),
             Some(rest) => rest
                 .split('/')
                 .map(|token| unescaped(token).map(|token| token.into_owned()))
@@ -74,20 +76,21 @@ impl TryFrom<String> for Pointer {
         };
         match tokens {
             Ok(tokens) => Ok(Self { text, tokens }),
-            Err(what) => Err(format!("`{shown}` is no JSON pointer: {what}")),
+            Err(what) => Err(format!("`{shown}` is not a JSON pointer: {what}")),
         }
     }
 }
 
 impl JsonPatch {
-    /// Reads a patch from its JSON. Members that an operation does not know are ignored, as RFC 6902 wants.
+    /// Reads a patch from its JSON. Unknown members of an operation are ignored, as RFC 6902
+    /// requires.
     ///
     /// # Errors
-    /// The first operation that is none; the pointer is into the patch.
-    pub fn read(patch: Value) -> Result<Self, Violation> {
+    /// The first invalid operation; the pointer is into the patch.
+    pub(crate) fn read(patch: Value) -> Result<Self, Violation> {
         let Value::Array(operations) = patch else {
             let what = format!(
-                "a JSON patch is an array of operations, not {}",
+                "a JSON patch must be an array of operations, not {}",
                 json::kind(&patch)
             );
             return Err(Violation::new("", what));
@@ -102,12 +105,13 @@ impl JsonPatch {
         operations.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Applies it, one operation after the other.
+    /// Applies the operations in order.
     ///
     /// # Errors
-    /// The first operation that cannot be done; the pointer is into the patch. Then the target is of no use.
-    pub fn apply(self, target: &mut Value) -> Result<(), Violation> {
-        let mut steps = Steps(PATCH_STEPS_MAX);
+    /// The first operation that fails; the pointer is into the patch. The target is then
+    /// incomplete.
+    pub(crate) fn apply(self, target: &mut Value) -> Result<(), Violation> {
+        let mut steps = PatchBudget(PATCH_STEPS_MAX);
         for (index, operation) in self.0.into_iter().enumerate() {
             operation
                 .apply(target, &mut steps)
@@ -117,20 +121,20 @@ impl JsonPatch {
     }
 }
 
-/// How much may still be moved.
-struct Steps(usize);
+/// Remaining budget of a patch.
+struct PatchBudget(usize);
 
-impl Steps {
+impl PatchBudget {
     fn take(&mut self, steps: usize) -> Result<(), String> {
         self.0 = self.0.checked_sub(steps).ok_or_else(|| {
-            format!("the patch moves more than it may, `patch_steps_max` is {PATCH_STEPS_MAX}: send the document as it is to be")
+            format!("the patch needs more than {PATCH_STEPS_MAX} steps (`patch_steps_max`): replace the whole document instead")
         })?;
         Ok(())
     }
 }
 
 impl Operation {
-    fn apply(self, target: &mut Value, steps: &mut Steps) -> Result<(), String> {
+    fn apply(self, target: &mut Value, steps: &mut PatchBudget) -> Result<(), String> {
         match self {
             Self::Add { path, value } => add(target, &path, value, steps),
             Self::Remove { path } => remove(target, &path, steps).map(drop),
@@ -157,16 +161,24 @@ impl Operation {
                 let value = value.clone();
                 add(target, &path, value, steps)
             }
-            Self::Test { path, value } => match is_same(find(target, &path)?, &value) {
-                true => Ok(()),
-                false => Err(format!("the test fails: `{}` has another value", path.text)),
-            },
+            Self::Test { path, value } => {
+                if is_same(find(target, &path)?, &value) {
+                    Ok(())
+                } else {
+                    Err(format!("the test fails: `{}` has another value", path.text))
+                }
+            }
         }
     }
 }
 
-/// Adds a value where a pointer leads: to an object, or into an array, where `-` is its end.
-fn add(target: &mut Value, path: &Pointer, value: Value, steps: &mut Steps) -> Result<(), String> {
+/// Adds a value at a pointer: to an object, or into an array, where `-` is its end.
+fn add(
+    target: &mut Value,
+    path: &Pointer,
+    value: Value,
+    steps: &mut PatchBudget,
+) -> Result<(), String> {
     fits(path, &value, steps)?;
     let Some((last, way)) = path.tokens.split_last() else {
         *target = value;
@@ -184,7 +196,7 @@ fn add(target: &mut Value, path: &Pointer, value: Value, steps: &mut Steps) -> R
             };
             let index = index.ok_or_else(|| {
                 format!(
-                    "`{}` is no place in an array of {} elements",
+                    "`{}` is not a position in an array of {} elements",
                     path.text,
                     elements.len()
                 )
@@ -194,19 +206,20 @@ fn add(target: &mut Value, path: &Pointer, value: Value, steps: &mut Steps) -> R
             Ok(())
         }
         _ => Err(format!(
-            "`{}` leads nowhere: what is to have it is no object or array",
+            "cannot add `{}`: its parent does not exist, or is not an object or array",
             path.text
         )),
     }
 }
 
-fn remove(target: &mut Value, path: &Pointer, steps: &mut Steps) -> Result<Value, String> {
+fn remove(target: &mut Value, path: &Pointer, steps: &mut PatchBudget) -> Result<Value, String> {
     let Some((last, way)) = path.tokens.split_last() else {
         return Ok(std::mem::take(target));
     };
     let removed = match walk_mut(target, way) {
         Some(Value::Object(properties)) => {
-            // The order of properties means nothing, and to keep it would cost the whole object.
+            // The order of properties has no meaning, and preserving it would cost a pass over the
+            // object.
             properties.swap_remove(last)
         }
         Some(Value::Array(elements)) => match index(last).filter(|index| *index < elements.len()) {
@@ -249,15 +262,15 @@ fn walk_mut<'a>(target: &'a mut Value, way: &[String]) -> Option<&'a mut Value> 
     })
 }
 
-/// An index as RFC 6901 has it: digits without a leading zero.
+/// Parses an index as RFC 6901 has it: digits without a leading zero.
 fn index(token: &str) -> Option<usize> {
     let is_plain = token == "0" || !token.starts_with('0');
     let is_number = is_plain && token.bytes().all(|byte| byte.is_ascii_digit());
     token.parse().ok().filter(|_| is_number)
 }
 
-/// That a value is not nested too deep where it is to be.
-fn fits(path: &Pointer, value: &Value, steps: &mut Steps) -> Result<(), String> {
+/// Checks that a value is not nested too deep at its new place.
+fn fits(path: &Pointer, value: &Value, steps: &mut PatchBudget) -> Result<(), String> {
     steps.take(parts(value))?;
     if path.tokens.len() + depth(value) > DEPTH_MAX {
         return Err(format!(
@@ -267,7 +280,7 @@ fn fits(path: &Pointer, value: &Value, steps: &mut Steps) -> Result<(), String> 
     Ok(())
 }
 
-/// What it takes to move a value.
+/// Cost of moving a value.
 fn parts(value: &Value) -> usize {
     match value {
         Value::String(string) => 1 + string.len() / 16,

@@ -1,7 +1,7 @@
 //! Paths: JSON pointers (RFC 6901) in which `*` stands for every element of an array.
 //!
-//! A path leads through properties; into arrays it leads by `*` alone. So what a path means does not depend on what it meets: `/0` is a property
-//! named `0`. A property named `*` has no path.
+//! A path leads through properties, and into arrays only by `*`, so its meaning does not depend on
+//! the document: `/0` is a property named `0`. A property named `*` cannot be addressed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,37 +10,36 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::core::json::DEPTH_MAX;
-use crate::model::cut;
+use crate::model::{DEPTH_MAX, cut};
 
 /// Bytes of a path, at most.
 pub const PATH_BYTES_MAX: usize = 1_024;
 
-/// A path to places in a document.
+/// A path to one or more places in a document.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Path(Vec<Segment>);
 
-/// A step of a path.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment {
-    /// To a property of an object.
+    /// To this property of an object.
     Property(String),
     /// To every element of an array: `*`.
     Each,
 }
 
-/// A place that a path leads to, and what is there.
+/// A place to which a path leads, with its value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Selected<'a> {
-    /// Which element it took at each `*`.
+pub struct PathMatch<'a> {
+    /// Index of the element at each `*`.
     pub elements: Vec<u32>,
-    /// What is there.
+    /// The value at this place.
     pub value: &'a Value,
 }
 
 impl Path {
-    /// Its steps.
+    /// The steps of the path.
     pub fn segments(&self) -> &[Segment] {
         &self.0
     }
@@ -50,17 +49,17 @@ impl Path {
         self.0.contains(&Segment::Each)
     }
 
-    /// What a path without `*` leads to.
+    /// The value at a path without `*`.
     pub fn get<'a>(&self, document: &'a Value) -> Option<&'a Value> {
         get(&self.0, document)
     }
 
-    /// All that it leads to, in the order of the document.
-    pub fn select<'a>(&self, document: &'a Value) -> Vec<Selected<'a>> {
+    /// All places to which it leads, in the order of the document.
+    pub fn select<'a>(&self, document: &'a Value) -> Vec<PathMatch<'a>> {
         select(&self.0, document)
     }
 
-    /// The JSON pointer of a place that it leads to, by the element that is taken at each `*`.
+    /// JSON pointer to one of its places, given the index at each `*`.
     pub fn pointer(&self, elements: &[u32]) -> String {
         let mut pointer = String::new();
         let mut elements = elements.iter();
@@ -77,14 +76,14 @@ impl Path {
         pointer
     }
 
-    /// What comes up to its last `*`, and what after it.
+    /// The steps up to and including its last `*`, and those after it.
     pub(crate) fn at_last_each(&self) -> (&[Segment], &[Segment]) {
         let each = self.0.iter().rposition(|segment| *segment == Segment::Each);
         self.0.split_at(each.map_or(0, |each| each + 1))
     }
 }
 
-/// What a way through properties leads to.
+/// The value at a path of properties.
 pub(crate) fn get<'a>(way: &[Segment], document: &'a Value) -> Option<&'a Value> {
     way.iter()
         .try_fold(document, |value, segment| match segment {
@@ -93,9 +92,9 @@ pub(crate) fn get<'a>(way: &[Segment], document: &'a Value) -> Option<&'a Value>
         })
 }
 
-/// All that a way leads to.
-pub(crate) fn select<'a>(way: &[Segment], document: &'a Value) -> Vec<Selected<'a>> {
-    let start = Selected {
+/// All places to which these steps lead.
+pub(crate) fn select<'a>(way: &[Segment], document: &'a Value) -> Vec<PathMatch<'a>> {
+    let start = PathMatch {
         elements: Vec::new(),
         value: document,
     };
@@ -116,13 +115,13 @@ pub(crate) fn select<'a>(way: &[Segment], document: &'a Value) -> Vec<Selected<'
     selected
 }
 
-fn elements<'a>(array: &Selected<'a>) -> impl Iterator<Item = Selected<'a>> + use<'a> {
+fn elements<'a>(array: &PathMatch<'a>) -> impl Iterator<Item = PathMatch<'a>> + use<'a> {
     let way = array.elements.clone();
     let values = array.value.as_array().map_or(&[][..], Vec::as_slice);
     (0..).zip(values).map(move |(index, value)| {
         let mut elements = way.clone();
         elements.push(index);
-        Selected { elements, value }
+        PathMatch { elements, value }
     })
 }
 
@@ -146,20 +145,21 @@ impl FromStr for Path {
         }
         let Some(rest) = text.strip_prefix('/') else {
             return Err(format!(
-                "`{shown}` is no path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array"
+                "`{shown}` is not a path: a path is a JSON pointer such as `/address/city`, with \
+                 `*` for every element of an array"
             ));
         };
-        let segments: Result<Vec<Segment>, String> = rest
+        let segments = rest
             .split('/')
             .map(|token| match token {
                 "*" => Ok(Segment::Each),
                 token => Ok(Segment::Property(unescaped(token)?.into_owned())),
             })
-            .collect();
-        let segments = segments.map_err(|what| format!("`{shown}` is no path: {what}"))?;
+            .collect::<Result<Vec<Segment>, String>>()
+            .map_err(|what| format!("`{shown}` is not a path: {what}"))?;
         if segments.len() >= DEPTH_MAX {
             return Err(format!(
-                "path `{shown}` has {} steps, deeper than a document may be",
+                "path `{shown}` has {} steps, more than the nesting of a document allows",
                 segments.len()
             ));
         }
@@ -185,7 +185,7 @@ impl fmt::Debug for Path {
     }
 }
 
-/// Adds a step to a pointer.
+/// Appends an escaped step to a pointer.
 pub(crate) fn push_escaped(pointer: &mut String, token: &str) {
     pointer.push('/');
     for character in token.chars() {
@@ -197,10 +197,10 @@ pub(crate) fn push_escaped(pointer: &mut String, token: &str) {
     }
 }
 
-/// A step of a pointer as it is meant.
+/// Unescapes a step of a pointer.
 ///
 /// # Errors
-/// A `~` that is followed by neither `0` nor `1`.
+/// A `~` is followed by neither `0` nor `1`.
 pub(crate) fn unescaped(token: &str) -> Result<Cow<'_, str>, String> {
     if !token.contains('~') {
         return Ok(Cow::Borrowed(token));
@@ -211,7 +211,7 @@ pub(crate) fn unescaped(token: &str) -> Result<Cow<'_, str>, String> {
         let (character, rest) = match part.as_bytes().first() {
             Some(b'0') => ('~', &part[1..]),
             Some(b'1') => ('/', &part[1..]),
-            _ => return Err("after `~` comes `0` (for `~`) or `1` (for `/`)".to_owned()),
+            _ => return Err("`~` must be followed by `0` (for `~`) or `1` (for `/`)".to_owned()),
         };
         meant.push(character);
         meant.push_str(rest);

@@ -1,7 +1,8 @@
-//! What documents somebody looks for: conditions on declared paths, an order, and where a page begins.
+//! Queries: filters on query paths, an order, and a cursor.
 //!
-//! A condition is a path, an operator and a value: `/origin = JFK`, `/delay > 60`, `/carrier in ["B6","DL"]`, `/tail prefix N7`,
-//! `/tail exists true`. A value is JSON; a string may stand without its quotes.
+//! A filter is a path, an operator and a value: `/origin = JFK`, `/delay > 60`, `/carrier in
+//! ["B6","DL"]`, `/tail prefix N7`, `/tail exists true`. A value is JSON; a string may stand
+//! without its quotes.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -12,122 +13,122 @@ use super::definition::{Definition, QueryPath};
 use super::path::Path;
 use super::schema::Scalar;
 use crate::error::DocumentsError;
-use crate::model::cut;
+use crate::model::{DocumentNumber, cut};
 
-/// Conditions of a query, at most.
-pub const FILTERS_MAX: usize = 32;
+/// Filters of a query, at most.
+pub(crate) const FILTERS_MAX: usize = 32;
 /// Values of `in`, at most.
-pub const VALUES_MAX: usize = 1_000;
-/// Bytes of a string at a path by which documents are found, at most: indexes hold no longer ones.
-pub const QUERY_VALUE_BYTES_MAX: usize = 1_024;
+pub(crate) const VALUES_MAX: usize = 1_000;
+/// Bytes of a string at a query path, at most: indexes cannot hold longer ones.
+pub(crate) const QUERY_VALUE_BYTES_MAX: usize = 1_024;
 
-/// What is looked for.
+/// A parsed query on a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// Conditions that all hold.
+    /// Filters, which all must hold.
     pub filters: Vec<Filter>,
-    /// The order; none: that in which documents were made.
+    /// Requested order; none: order of creation.
     pub order: Option<Order>,
-    /// Where the page begins.
-    pub after: Option<After>,
+    /// Position after which the page begins; none: at the first document.
+    pub after: Option<PageCursor>,
 }
 
-/// A condition.
+/// A filter on the value at a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
-    /// The path.
+    /// Query path of the value.
     pub path: QueryPath,
-    /// What holds of its value.
+    /// Test that the value must pass.
     pub test: Test,
 }
 
-/// What holds of a value.
+/// A test of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
-    /// It compares so.
+    /// The value compares in this way with a constant.
     Is(Comparison, Value),
-    /// It is one of these.
+    /// The value is one of these constants.
     In(Vec<Value>),
-    /// It begins so.
+    /// The string begins with this prefix.
     Prefix(String),
-    /// There is one that is not null, or there is none.
+    /// There is a value other than null, or there is none.
     Exists(bool),
 }
 
-/// How a value compares.
+/// A comparison of a value with a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// It is equal.
+    /// Equal to the constant.
     Equal,
-    /// It is not.
+    /// Different from the constant.
     NotEqual,
-    /// It is less.
+    /// Less than the constant.
     Less,
-    /// It is not greater.
+    /// At most the constant.
     LessOrEqual,
-    /// It is greater.
+    /// Greater than the constant.
     Greater,
-    /// It is not less.
+    /// At least the constant.
     GreaterOrEqual,
 }
 
-/// An order of documents. Those without a value come last.
+/// An order of documents by a value. Documents without it come last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
-    /// By which value.
+    /// Query path of the sort key.
     pub path: QueryPath,
-    /// The largest first.
+    /// Whether the largest values come first.
     pub is_descending: bool,
 }
 
-/// The last document of the page before.
+/// Cursor: position of the last document of the previous page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct After {
-    /// What it was ordered by.
+pub struct PageCursor {
+    /// Its sort key; null if it has none.
     #[serde(rename = "v")]
     pub value: Value,
-    /// Its number.
+    /// Number of the document.
     #[serde(rename = "n")]
-    pub number: i64,
-    /// The order, as it was asked for: a cursor is of no other.
+    pub number: DocumentNumber,
+    /// The order of the query, as text: a cursor is only valid for the same order.
     #[serde(rename = "o")]
     order: String,
 }
 
-/// As somebody asks.
+/// A query as text.
 #[derive(Clone, Debug, Default)]
-pub struct Wording<'a> {
-    /// Conditions.
+pub struct QueryText<'a> {
+    /// Filters in the syntax of the module.
     pub filters: &'a [String],
-    /// A path, with `-` before it where the largest comes first.
+    /// Path of the sort key, with a `-` in front for descending order.
     pub sort: Option<&'a str>,
-    /// From the page before.
+    /// Cursor returned with the previous page.
     pub cursor: Option<&'a str>,
 }
 
 impl Query {
-    /// Reads what somebody asks for.
+    /// Parses a query on a collection.
     ///
     /// # Errors
     /// [`DocumentsError::QueryInvalid`].
-    pub fn read(definition: &Definition, wording: &Wording<'_>) -> Result<Self, DocumentsError> {
+    pub fn read(definition: &Definition, wording: &QueryText<'_>) -> Result<Self, DocumentsError> {
         if wording.filters.len() > FILTERS_MAX {
-            let what = format!("a query may have {FILTERS_MAX} conditions, `filters_max`");
+            let what = format!("a query may have at most {FILTERS_MAX} conditions (`filters_max`)");
             return Err(invalid(what));
         }
-        let filters = wording
+        let filters: Result<Vec<Filter>, String> = wording
             .filters
             .iter()
-            .map(|text| Filter::read(definition, text));
-        let filters: Result<Vec<Filter>, String> = filters.collect();
+            .map(|text| Filter::read(definition, text))
+            .collect();
         let order = wording
             .sort
             .map(|text| Order::read(definition, text))
-            .transpose();
-        let order = order.map_err(invalid)?;
+            .transpose()
+            .map_err(invalid)?;
         let after = wording
             .cursor
-            .map(|text| After::read(text, order.as_ref()))
+            .map(|text| PageCursor::read(text, order.as_ref()))
             .transpose();
         Ok(Self {
             filters: filters.map_err(invalid)?,
@@ -141,14 +142,14 @@ fn invalid(reason: String) -> DocumentsError {
     DocumentsError::QueryInvalid { reason }
 }
 
-/// The path that a text begins with, and the rest.
+/// Splits a filter into the query path it begins with, and the rest.
 fn split_path<'a>(definition: &Definition, text: &'a str) -> Result<(QueryPath, &'a str), String> {
     let known = definition.query.iter().filter_map(|one| {
         let rest = text.strip_prefix(one.path.to_string().as_str())?;
         let ends = rest.is_empty() || rest.starts_with([' ', '=', '!', '<', '>']);
         ends.then_some((one, rest))
     });
-    // `/a` is the beginning of a path `/a b` as well.
+    // `/a` is also a prefix of the path `/a b`: prefer the longest.
     let longest = known.min_by_key(|(_, rest)| rest.len());
     longest
         .map(|(path, rest)| (path.clone(), rest))
@@ -158,13 +159,14 @@ fn split_path<'a>(definition: &Definition, text: &'a str) -> Result<(QueryPath, 
                 .iter()
                 .map(|one| format!("`{}`", one.path))
                 .collect();
-            let declared = match declared.is_empty() {
-                true => "none is".to_owned(),
-                false => format!("these are: {}", declared.join(", ")),
+            let declared = if declared.is_empty() {
+                "it declares none".to_owned()
+            } else {
+                format!("it declares: {}", declared.join(", "))
             };
             let asked = cut(text, 100);
             format!(
-                "`{asked}` begins with no path that documents of `{}` are found by; {declared}",
+                "`{asked}` does not begin with a path that `{}` declares in `query`; {declared}",
                 definition.collection
             )
         })
@@ -194,7 +196,8 @@ impl Filter {
             _ => {
                 let asked = cut(text, 100);
                 return Err(format!(
-                    "`{asked}`: after the path comes one of =, !=, <, <=, >, >=, in, prefix and exists"
+                    "`{asked}`: the path must be followed by one of =, !=, <, <=, >, >=, in, \
+                     prefix and exists"
                 ));
             }
         };
@@ -202,7 +205,7 @@ impl Filter {
     }
 }
 
-/// A value as it is written, of the path's type.
+/// Parses a constant of the path's type.
 fn scalar(path: &QueryPath, text: &str) -> Result<Value, String> {
     let json: Option<Value> = serde_json::from_str(text).ok();
     let value = match (path.scalar, json) {
@@ -223,7 +226,7 @@ fn wrong(path: &QueryPath, text: &str) -> String {
         Scalar::Boolean => "true or false",
     };
     format!(
-        "`{}` is {wanted}, and `{}` is not",
+        "`{}` is {wanted}, but `{}` is not",
         path.path,
         cut(text, 100)
     )
@@ -231,7 +234,7 @@ fn wrong(path: &QueryPath, text: &str) -> String {
 
 fn fits(scalar: Scalar, value: &Value) -> bool {
     match scalar {
-        // The server has no U+0000.
+        // PostgreSQL cannot store U+0000.
         Scalar::String => value.as_str().is_some_and(|text| !text.contains('\0')),
         Scalar::Integer | Scalar::Number => value.is_number(),
         Scalar::Boolean => value.is_boolean(),
@@ -241,12 +244,14 @@ fn fits(scalar: Scalar, value: &Value) -> bool {
 fn list_of(path: &QueryPath, text: &str) -> Result<Vec<Value>, String> {
     let list: Vec<Value> = serde_json::from_str(text).map_err(|_| {
         format!(
-            "after `in` comes a JSON array, and `{}` is none",
+            "`in` must be followed by a JSON array, but `{}` is not one",
             cut(text, 100)
         )
     })?;
     if list.len() > VALUES_MAX {
-        return Err(format!("`in` takes {VALUES_MAX} values, `values_max`"));
+        return Err(format!(
+            "`in` takes at most {VALUES_MAX} values (`values_max`)"
+        ));
     }
     match list.iter().find(|value| !fits(path.scalar, value)) {
         Some(other) => Err(wrong(path, &other.to_string())),
@@ -257,9 +262,11 @@ fn list_of(path: &QueryPath, text: &str) -> Result<Vec<Value>, String> {
 fn prefix(path: &QueryPath, text: &str) -> Result<String, String> {
     match (path.scalar, scalar(path, text)?) {
         (Scalar::String, Value::String(prefix)) if !prefix.is_empty() => Ok(prefix),
-        (Scalar::String, _) => Err("after `prefix` comes a string that is not empty".to_owned()),
+        (Scalar::String, _) => {
+            Err("`prefix` must be followed by a string that is not empty".to_owned())
+        }
         _ => Err(format!(
-            "`prefix` is of strings, and `{}` is none",
+            "`prefix` needs a path to strings, but `{}` is not one",
             path.path
         )),
     }
@@ -271,7 +278,7 @@ impl Order {
         let (path, rest) = split_path(definition, bare.unwrap_or(text))?;
         if !rest.is_empty() {
             return Err(format!(
-                "`{}`: a sort is a path, with `-` before it for the largest first",
+                "`{}` is not a sort: give a path, with `-` before it for descending order",
                 cut(text, 100)
             ));
         }
@@ -282,9 +289,9 @@ impl Order {
     }
 }
 
-impl After {
-    /// The last document of a page in an order.
-    pub fn of(order: Option<&Order>, body: &Value, number: i64) -> Self {
+impl PageCursor {
+    /// Cursor after a document, in an order.
+    pub fn of(order: Option<&Order>, body: &Value, number: DocumentNumber) -> Self {
         let value = order.and_then(|order| order.path.path.get(body));
         Self {
             value: value.cloned().unwrap_or(Value::Null),
@@ -293,9 +300,9 @@ impl After {
         }
     }
 
-    /// As it is given out.
+    /// Encodes the cursor for clients.
     pub fn cursor(&self) -> String {
-        let json = serde_json::to_vec(self).expect("it is JSON");
+        let json = serde_json::to_vec(self).expect("a cursor can be written as JSON");
         BASE64_URL_SAFE_NO_PAD.encode(json)
     }
 
@@ -308,7 +315,9 @@ impl After {
             after.order == order.map(Order::text).unwrap_or_default() && order.is_none_or(fits)
         };
         after.filter(is_of_order).ok_or_else(|| {
-            "the cursor is not from a page of this order: it is the `next` of the page before, as it was given".to_owned()
+            "the cursor is not from a page with this sort: send the `next` of the previous page \
+             unchanged"
+                .to_owned()
         })
     }
 }
@@ -320,7 +329,7 @@ impl Order {
     }
 }
 
-/// What is wrong with a document whose values at these paths are too long to be found by.
+/// The first query path whose string in a document is too long for its index.
 pub(crate) fn too_long<'a>(paths: &'a [QueryPath], body: &Value) -> Option<&'a Path> {
     let too_long = |one: &&QueryPath| {
         let value = one.path.get(body).and_then(Value::as_str);

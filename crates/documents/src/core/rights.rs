@@ -1,4 +1,4 @@
-//! Who may see and write which documents: by collections, and by claims that documents have the values of.
+//! Access rights to documents: by collection, and by claims whose values documents must have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,35 +7,36 @@ use serde_json::Value;
 use super::definition::{Claim, Definition};
 use super::query::{Filter, Test};
 use super::schema::Scalar;
+use crate::error::DocumentsError;
 use crate::model::CollectionName;
 
-/// What is to be done with documents.
+/// A kind of access to documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// They are looked at.
+    /// Documents are read or queried.
     Read,
-    /// They are written.
+    /// Documents are created, changed or deleted.
     Write,
 }
 
-/// What somebody may do.
+/// Rights of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// In which collections documents may be read.
+    /// Collections whose documents the caller may read.
     pub read: Reach,
-    /// In which they may be written.
+    /// Collections whose documents the caller may write.
     pub write: Reach,
-    /// The values of each claim; none: claims do not matter.
+    /// Values of the caller's claims by name; none: claims are not checked.
     pub claims: Option<BTreeMap<String, BTreeSet<String>>>,
 }
 
-/// In which collections.
+/// A set of collections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// In all.
+    /// All collections, including future ones.
     #[default]
     All,
-    /// In these.
+    /// Only the collections with these names.
     Of(BTreeSet<CollectionName>),
 }
 
@@ -49,7 +50,7 @@ impl Reach {
 }
 
 impl Rights {
-    /// Whether something may be done in a collection, claims aside.
+    /// Whether the caller may access documents of a collection, apart from claims.
     pub fn may(&self, action: Action, collection: &CollectionName) -> bool {
         match action {
             Action::Read => self.read.has(collection),
@@ -57,7 +58,7 @@ impl Rights {
         }
     }
 
-    /// The claims that decide on the documents of a collection.
+    /// Claims that are checked for documents of a collection.
     fn deciding<'a>(&self, definition: &'a Definition) -> &'a [Claim] {
         match self.claims {
             Some(_) => &definition.claims,
@@ -65,12 +66,12 @@ impl Rights {
         }
     }
 
-    /// Whether every document of a collection is within its claims, whatever it has in it.
+    /// Whether the caller may access all documents of a collection, without a check of claims.
     pub fn is_whole(&self, definition: &Definition) -> bool {
         self.deciding(definition).is_empty()
     }
 
-    /// The claim that keeps somebody from a document; none: none does.
+    /// Name of a claim for a document that the caller lacks, if there is one.
     pub fn missing<'a>(&self, definition: &'a Definition, body: &Value) -> Option<&'a str> {
         let has = |claim: &Claim| {
             let found = claim.path.path.get(body).and_then(text);
@@ -81,11 +82,26 @@ impl Rights {
         missing.map(|claim| claim.name.as_str())
     }
 
+    /// Checks that the caller has all claims for a document.
+    ///
+    /// # Errors
+    /// [`DocumentsError::AccessDenied`], with the first claim that the caller lacks.
+    pub(crate) fn check_claims(
+        &self,
+        definition: &Definition,
+        body: &Value,
+    ) -> Result<(), DocumentsError> {
+        match self.missing(definition, body) {
+            Some(claim) => Err(DocumentsError::claim_missing(claim)),
+            None => Ok(()),
+        }
+    }
+
     fn values(&self, claim: &Claim) -> Option<&BTreeSet<String>> {
         self.claims.as_ref()?.get(&claim.name)
     }
 
-    /// What documents have to fulfil to be within the claims.
+    /// Filters for the documents that the caller's claims allow.
     pub fn filters(&self, definition: &Definition) -> Vec<Filter> {
         let each = self.deciding(definition).iter().map(|claim| {
             let values = self.values(claim).into_iter().flatten();
@@ -98,7 +114,7 @@ impl Rights {
     }
 }
 
-/// A value as claims have it.
+/// Text of a value, as claims have it.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -107,16 +123,19 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// The value of a claim as documents have it; none: none can.
+/// Value of a claim in the type of its path; none if the text is not of that type.
 fn typed(claim: &Claim, value: &str) -> Option<Value> {
     let read = match claim.path.scalar {
         Scalar::String => return Some(Value::String(value.to_owned())),
         Scalar::Integer | Scalar::Number | Scalar::Boolean => serde_json::from_str::<Value>(value),
     };
     let is_number = !matches!(claim.path.scalar, Scalar::Boolean);
-    read.ok().filter(|read| match is_number {
-        true => read.is_number(),
-        false => read.is_boolean(),
+    read.ok().filter(|read| {
+        if is_number {
+            read.is_number()
+        } else {
+            read.is_boolean()
+        }
     })
 }
 

@@ -1,349 +1,333 @@
-//! Which writes run beside each other.
+//! Scheduling of writes by their locks.
 //!
-//! A write *claims* keys: what it changes it has for itself, what it only relies on it shares. Writes whose claims do not conflict form a
-//! group, and groups that do not conflict run side by side. A write that has to wait makes those wait that came later and conflict with it:
-//! nobody starves.
+//! A write *locks* keys: exclusively what it changes, shared what it depends on. Writes without
+//! conflicts form a group, and groups without conflicts run concurrently. A waiting write also
+//! blocks later writes that conflict with it, so none starves.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
-use crate::model::TenantId;
+use crate::model::{DocumentNumber, TenantId};
 
-/// What a write may claim.
+/// A key that writes can lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
-    /// An identity, or an idempotency key: by the UUID of version 5 of either.
+pub(crate) enum LockKey {
+    /// An alias or an idempotency key, as a UUIDv5.
     Name(TenantId, Uuid),
     /// A document, by its number.
-    Document(TenantId, i64),
+    Document(TenantId, DocumentNumber),
 }
 
-/// The claims of a write.
+/// The lock set of a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Claims {
-    /// Everything: it runs when nothing else does.
-    pub everything: bool,
-    /// What it has for itself.
-    pub alone: Vec<Key>,
-    /// What others may rely on as well.
-    pub shared: Vec<Key>,
+pub(crate) struct LockSet {
+    /// Exclusive lock on the whole database: the write runs when no other does.
+    pub database: bool,
+    /// Keys that it locks exclusively.
+    pub exclusive: Vec<LockKey>,
+    /// Keys that it locks shared.
+    pub shared: Vec<LockKey>,
 }
 
-impl Claims {
-    /// Everything.
-    pub fn everything() -> Self {
+impl LockSet {
+    /// Lock set of a write that runs alone.
+    pub(crate) fn database() -> Self {
         Self {
-            everything: true,
+            database: true,
             ..Self::default()
         }
     }
 
-    /// Each key once: whoever has one for himself may rely on it.
-    pub fn normalize(&mut self) {
-        self.alone.sort_unstable();
-        self.alone.dedup();
+    /// Removes duplicates; an exclusive lock on a key includes a shared one.
+    pub(crate) fn normalize(&mut self) {
+        self.exclusive.sort_unstable();
+        self.exclusive.dedup();
         self.shared.sort_unstable();
         self.shared.dedup();
-        let alone = &self.alone;
-        self.shared.retain(|key| alone.binary_search(key).is_err());
+        let exclusive = &self.exclusive;
+        self.shared
+            .retain(|key| exclusive.binary_search(key).is_err());
     }
 
-    /// Takes more on.
-    pub fn extend(&mut self, more: Self) {
-        self.everything |= more.everything;
-        self.alone.extend(more.alone);
+    /// Adds the locks of another set.
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.database |= more.database;
+        self.exclusive.extend(more.exclusive);
         self.shared.extend(more.shared);
     }
 }
 
-/// The place of a write in the order in which writes came.
+/// Position of a write in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// A write that may run.
+/// State of a locked key.
 #[derive(Debug)]
-pub struct Taken<T> {
-    /// Its place.
-    pub ticket: Ticket,
-    /// How many writes it counts as.
-    pub weight: usize,
-    /// It.
-    pub write: T,
-}
-
-/// Who holds a key.
-#[derive(Debug)]
-enum Holder {
-    Alone,
+enum LockState {
+    Exclusive,
     Shared(usize),
 }
 
-/// Keys, and who holds them.
+/// All locked keys with their state.
 #[derive(Debug, Default)]
-struct Held {
-    keys: HashMap<Key, Holder>,
-    everything: bool,
+struct LockTable {
+    keys: HashMap<LockKey, LockState>,
+    database: bool,
 }
 
-impl Held {
-    fn is_free_for(&self, claims: &Claims) -> bool {
-        if self.everything {
+impl LockTable {
+    fn is_free_for(&self, locks: &LockSet) -> bool {
+        if self.database {
             return false;
         }
-        if claims.everything {
+        if locks.database {
             return self.keys.is_empty();
         }
-        let is_shared = |key: &Key| matches!(self.keys.get(key), None | Some(Holder::Shared(_)));
-        claims.alone.iter().all(|key| !self.keys.contains_key(key))
-            && claims.shared.iter().all(is_shared)
+        let is_shared =
+            |key: &LockKey| matches!(self.keys.get(key), None | Some(LockState::Shared(_)));
+        locks
+            .exclusive
+            .iter()
+            .all(|key| !self.keys.contains_key(key))
+            && locks.shared.iter().all(is_shared)
     }
 
-    fn hold(&mut self, claims: &Claims) {
-        self.everything |= claims.everything;
-        for key in &claims.alone {
-            self.keys.insert(*key, Holder::Alone);
+    fn hold(&mut self, locks: &LockSet) {
+        self.database |= locks.database;
+        for key in &locks.exclusive {
+            self.keys.insert(*key, LockState::Exclusive);
         }
-        for key in &claims.shared {
-            match self.keys.entry(*key).or_insert(Holder::Shared(0)) {
-                Holder::Shared(count) => *count += 1,
-                // What a write has for itself it may rely on.
-                Holder::Alone => {}
+        for key in &locks.shared {
+            match self.keys.entry(*key).or_insert(LockState::Shared(0)) {
+                LockState::Shared(count) => *count += 1,
+                // The write's own exclusive lock includes a shared one.
+                LockState::Exclusive => {}
             }
         }
     }
 
-    fn release(&mut self, claims: &Claims) {
-        if claims.everything {
-            self.everything = false;
+    fn release(&mut self, locks: &LockSet) {
+        if locks.database {
+            self.database = false;
         }
-        for key in &claims.shared {
-            if let Some(Holder::Shared(count)) = self.keys.get_mut(key) {
+        for key in &locks.shared {
+            if let Some(LockState::Shared(count)) = self.keys.get_mut(key) {
                 *count -= 1;
                 if *count == 0 {
                     self.keys.remove(key);
                 }
             }
         }
-        for key in &claims.alone {
+        for key in &locks.exclusive {
             self.keys.remove(key);
         }
     }
 }
 
-/// A write that waits.
+/// A waiting write.
 #[derive(Debug)]
-struct Waiting<T> {
-    claims: Claims,
+struct QueueEntry<T> {
+    locks: LockSet,
     weight: usize,
     write: T,
-    /// Whether it had to wait for another one.
-    is_deferred: bool,
 }
 
-/// Writes that wait and claims of those that run.
+/// What a running write holds.
+#[derive(Debug, Default)]
+struct RunningEntry {
+    locks: LockSet,
+    weight: usize,
+}
+
+/// Waiting writes, and locks of running ones.
 #[derive(Debug)]
-pub struct Schedule<T> {
-    waiting: BTreeMap<Ticket, Waiting<T>>,
+pub(crate) struct ConflictScheduler<T> {
+    waiting: BTreeMap<Ticket, QueueEntry<T>>,
     waiting_weight: usize,
-    running: HashMap<Ticket, Claims>,
-    held: Held,
+    running: HashMap<Ticket, RunningEntry>,
+    held: LockTable,
     next: u64,
-    deferred: u64,
 }
 
-impl<T> Default for Schedule<T> {
+impl<T> Default for ConflictScheduler<T> {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
             waiting_weight: 0,
             running: HashMap::new(),
-            held: Held::default(),
+            held: LockTable::default(),
             next: 0,
-            deferred: 0,
         }
     }
 }
 
-impl<T> Schedule<T> {
-    /// How many wait.
-    pub fn waiting(&self) -> usize {
+impl<T> ConflictScheduler<T> {
+    /// Number of waiting writes.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting_weight
     }
 
-    /// How many run.
-    pub fn running(&self) -> usize {
-        self.running.len()
-    }
-
-    /// How many writes had to wait for others since the start.
-    pub fn deferred(&self) -> u64 {
-        self.deferred
-    }
-
-    /// A write that came, or several that are done together.
-    pub fn push(&mut self, claims: Claims, weight: usize, write: T) {
+    /// Queues a write, or a request of several with their number as weight.
+    pub(crate) fn push(&mut self, locks: LockSet, weight: usize, write: T) {
         let ticket = Ticket(self.next);
         self.next += 1;
-        let one = Waiting {
-            claims,
+        let entry = QueueEntry {
+            locks,
             weight,
             write,
-            is_deferred: false,
         };
-        self.wait(ticket, one);
+        self.enqueue(ticket, entry);
     }
 
-    fn wait(&mut self, ticket: Ticket, one: Waiting<T>) {
-        self.waiting_weight += one.weight;
-        self.waiting.insert(ticket, one);
+    fn enqueue(&mut self, ticket: Ticket, entry: QueueEntry<T>) {
+        self.waiting_weight += entry.weight;
+        self.waiting.insert(ticket, entry);
     }
 
-    /// The next group: of those that wait the first that conflict with nothing that runs, with none in the group, and with none that came
-    /// earlier and wait on; `most` of them at most, or one that counts as more.
-    pub fn take(&mut self, most: usize) -> Vec<Taken<T>> {
+    /// Admits the next group: the first waiting writes that conflict neither with running ones, nor
+    /// with each other, nor with earlier ones that keep waiting; at most of weight `weight_max`, or
+    /// a single one that exceeds it.
+    pub(crate) fn take(&mut self, weight_max: usize) -> Vec<(Ticket, T)> {
         let (mut tickets, mut weight) = (Vec::new(), 0);
-        let mut blocked = Blocked::default();
-        for (ticket, one) in &mut self.waiting {
-            let is_full = !tickets.is_empty() && weight + one.weight > most;
-            if is_full || blocked.everything || self.held.everything {
+        let mut blocked = QueuedLocks::default();
+        for (ticket, entry) in &self.waiting {
+            let is_full = !tickets.is_empty() && weight + entry.weight > weight_max;
+            if is_full || blocked.database || self.held.database {
                 break;
             }
             let is_alone = self.running.is_empty() && tickets.is_empty();
-            let is_free = self.held.is_free_for(&one.claims)
-                && blocked.is_free_for(&one.claims)
-                && (is_alone || !one.claims.everything);
+            let is_free = self.held.is_free_for(&entry.locks)
+                && blocked.is_free_for(&entry.locks)
+                && (is_alone || !entry.locks.database);
             if is_free {
-                self.held.hold(&one.claims);
+                self.held.hold(&entry.locks);
                 tickets.push(*ticket);
-                weight += one.weight;
+                weight += entry.weight;
                 continue;
             }
-            if !one.is_deferred {
-                one.is_deferred = true;
-                self.deferred += 1;
-            }
-            blocked.add(&one.claims);
+            blocked.add(&entry.locks);
         }
-        let taken = tickets.into_iter().map(|ticket| {
-            let one = self
+        let admitted = tickets.into_iter().map(|ticket| {
+            let entry = self
                 .waiting
                 .remove(&ticket)
-                .expect("it has just been found there");
-            self.running.insert(ticket, one.claims);
-            self.waiting_weight -= one.weight;
-            Taken {
-                ticket,
-                weight: one.weight,
-                write: one.write,
-            }
+                .expect("the ticket was just found there");
+            self.waiting_weight -= entry.weight;
+            let running = RunningEntry {
+                locks: entry.locks,
+                weight: entry.weight,
+            };
+            self.running.insert(ticket, running);
+            (ticket, entry.write)
         });
-        taken.collect()
+        admitted.collect()
     }
 
-    /// More claims of the writes of a group that runs, in their order, which they have found out. Tells of each whether it has them: those that have
-    /// not are to be put back, and with them those that came later and conflict with one of these.
+    /// Extends the lock sets of running writes of a group, in order. Returns for each whether it
+    /// succeeded. Those that failed must be put back, and so must later ones that conflict with
+    /// them.
     #[must_use]
-    pub fn claim(&mut self, group: Vec<(Ticket, Claims)>) -> Vec<bool> {
-        let mut blocked: Option<Blocked> = None;
-        let each = group.into_iter().map(|(ticket, more)| {
-            // As a rule all have what they want.
-            if blocked.is_none() && self.claim_one(ticket, &more) {
+    pub(crate) fn extend(&mut self, group: &[(Ticket, LockSet)]) -> Vec<bool> {
+        let mut blocked: Option<QueuedLocks> = None;
+        let granted = group.iter().map(|(ticket, more)| {
+            // Usually all succeed, and no `blocked` set is needed.
+            if blocked.is_none() && self.extend_one(*ticket, more) {
                 return true;
             }
-            let mut all = self.running.get(&ticket).cloned().unwrap_or_default();
+            let running = self.running.get(ticket);
+            let mut all = running.map(|entry| entry.locks.clone()).unwrap_or_default();
             all.extend(more.clone());
             let blocked = blocked.get_or_insert_default();
-            let is_had = blocked.is_free_for(&all) && self.claim_one(ticket, &more);
-            if !is_had {
+            let is_granted = blocked.is_free_for(&all) && self.extend_one(*ticket, more);
+            if !is_granted {
                 blocked.add(&all);
             }
-            is_had
+            is_granted
         });
-        each.collect()
+        granted.collect()
     }
 
-    fn claim_one(&mut self, ticket: Ticket, more: &Claims) -> bool {
+    fn extend_one(&mut self, ticket: Ticket, more: &LockSet) -> bool {
         let mut more = more.clone();
-        let Some(has) = self.running.get_mut(&ticket) else {
+        let Some(RunningEntry { locks, .. }) = self.running.get_mut(&ticket) else {
             return false;
         };
-        if has.everything {
+        if locks.database {
             return true;
         }
-        more.alone.retain(|key| !has.alone.contains(key));
+        more.exclusive.retain(|key| !locks.exclusive.contains(key));
         more.shared
-            .retain(|key| !has.shared.contains(key) && !has.alone.contains(key));
+            .retain(|key| !locks.shared.contains(key) && !locks.exclusive.contains(key));
         if !self.held.is_free_for(&more) {
             return false;
         }
         self.held.hold(&more);
-        has.extend(more);
+        locks.extend(more);
         true
     }
 
-    /// A write that runs waits again, at its place, with more claims.
-    pub fn put_back(&mut self, taken: Taken<T>, more: Claims) {
-        let mut claims = self.end(taken.ticket);
-        claims.extend(more);
-        self.deferred += 1;
-        let one = Waiting {
-            claims,
-            weight: taken.weight,
-            write: taken.write,
-            is_deferred: true,
+    /// Puts a running write back into its position of the queue, with an extended lock set.
+    pub(crate) fn put_back(&mut self, ticket: Ticket, write: T, more: LockSet) {
+        let RunningEntry { mut locks, weight } = self.end(ticket);
+        locks.extend(more);
+        let entry = QueueEntry {
+            locks,
+            weight,
+            write,
         };
-        self.wait(taken.ticket, one);
+        self.enqueue(ticket, entry);
     }
 
-    /// Whether a write that runs does so alone.
-    pub fn has_everything(&self, ticket: Ticket) -> bool {
-        let claims = self.running.get(&ticket);
-        claims.is_some_and(|claims| claims.everything)
+    /// Whether a running write holds the exclusive lock on the database.
+    pub(crate) fn holds_database(&self, ticket: Ticket) -> bool {
+        let running = self.running.get(&ticket);
+        running.is_some_and(|entry| entry.locks.database)
     }
 
-    /// A write has ended.
-    pub fn release(&mut self, ticket: Ticket) {
+    /// Ends a write and releases its locks.
+    pub(crate) fn release(&mut self, ticket: Ticket) {
         self.end(ticket);
     }
 
-    /// All that wait, which then do so no more.
-    pub fn drain(&mut self) -> Vec<T> {
+    /// Removes all waiting writes from the queue.
+    pub(crate) fn drain(&mut self) -> Vec<T> {
         let waiting = std::mem::take(&mut self.waiting);
         self.waiting_weight = 0;
-        waiting.into_values().map(|one| one.write).collect()
+        waiting.into_values().map(|entry| entry.write).collect()
     }
 
-    fn end(&mut self, ticket: Ticket) -> Claims {
-        let claims = self.running.remove(&ticket).unwrap_or_default();
-        self.held.release(&claims);
-        claims
+    fn end(&mut self, ticket: Ticket) -> RunningEntry {
+        let running = self.running.remove(&ticket).unwrap_or_default();
+        self.held.release(&running.locks);
+        running
     }
 }
 
-/// Claims of writes that wait.
+/// Locks of waiting writes.
 #[derive(Default)]
-struct Blocked {
-    everything: bool,
-    alone: HashSet<Key>,
-    shared: HashSet<Key>,
+struct QueuedLocks {
+    database: bool,
+    exclusive: HashSet<LockKey>,
+    shared: HashSet<LockKey>,
 }
 
-impl Blocked {
-    fn is_free_for(&self, claims: &Claims) -> bool {
-        if claims.everything {
-            return self.alone.is_empty() && self.shared.is_empty();
+impl QueuedLocks {
+    fn is_free_for(&self, locks: &LockSet) -> bool {
+        if locks.database {
+            return self.exclusive.is_empty() && self.shared.is_empty();
         }
-        let mut alone = claims.alone.iter();
-        let mut shared = claims.shared.iter();
-        alone.all(|key| !self.alone.contains(key) && !self.shared.contains(key))
-            && shared.all(|key| !self.alone.contains(key))
+        let mut exclusive = locks.exclusive.iter();
+        let mut shared = locks.shared.iter();
+        exclusive.all(|key| !self.exclusive.contains(key) && !self.shared.contains(key))
+            && shared.all(|key| !self.exclusive.contains(key))
     }
 
-    fn add(&mut self, claims: &Claims) {
-        self.everything |= claims.everything;
-        self.alone.extend(&claims.alone);
-        self.shared.extend(&claims.shared);
+    fn add(&mut self, locks: &LockSet) {
+        self.database |= locks.database;
+        self.exclusive.extend(&locks.exclusive);
+        self.shared.extend(&locks.shared);
     }
 }
 

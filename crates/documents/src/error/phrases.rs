@@ -1,17 +1,20 @@
 //! The parts of messages that list or count something.
 
-use super::{Etag, Referrers, SqlState, Told, Violation};
+use egret_postgres::tokio_postgres::error::SqlState;
 
-pub fn unresolved(references: &[Told]) -> String {
-    let one = |told: &Told| {
-        let values = told.identity.iter();
-        let values: Vec<String> = values
+use crate::model::{Etag, Referrers, UnresolvedReference, Violation};
+
+pub fn unresolved(references: &[UnresolvedReference]) -> String {
+    let one = |told: &UnresolvedReference| {
+        let values: Vec<String> = told
+            .identity
+            .iter()
             .map(|(path, value)| format!("{path} {value}"))
             .collect();
         format!("`{}` has no document with {}", told.to, values.join(", "))
     };
     match references {
-        [] => "a reference is to nothing".to_owned(),
+        [] => "a reference has no target".to_owned(),
         [only] => one(only),
         [first, more @ ..] => format!("{} (and {} more)", one(first), more.len()),
     }
@@ -44,7 +47,7 @@ pub fn listed(violations: &[Violation]) -> String {
 /// A message of the server has a code; one without is Egret's own, or of the connection.
 pub fn said(code: &Option<SqlState>, message: &str) -> String {
     match code {
-        Some(_) => format!("the server says: {message}"),
+        Some(_) => format!("PostgreSQL reports: {message}"),
         None => message.to_owned(),
     }
 }

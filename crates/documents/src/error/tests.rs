@@ -1,4 +1,4 @@
-//! What errors say, and what kind they are.
+//! Messages and kinds of errors.
 
 use expect_test::expect;
 
@@ -37,7 +37,7 @@ fn what_errors_say() {
     expect![[r#"
         definition_invalid Invalid false: the definition is not valid: /0: must be a string
         validation_failed Invalid false: the document is not valid: /0: must be a string (and 2 more)
-        payload_too_large TooLarge false: the body takes 12 bytes, numbers written out, and may take 10, `documents.document_bytes_max`"#]].assert_eq(&lines.join("\n"));
+        payload_too_large TooLarge false: the body has 12 bytes with its numbers written out, more than the maximum of 10 (`documents.document_bytes_max`)"#]].assert_eq(&lines.join("\n"));
 }
 
 #[test]
@@ -69,6 +69,6 @@ fn only_what_the_server_has_said_is_said_to_be_its_own() {
         missing: "relation \"egret.document\" does not exist".to_owned(),
     };
     let error = removed.of_damaged_schema();
-    let message = "the server says: relation \"egret.document\" does not exist";
+    let message = "PostgreSQL reports: relation \"egret.document\" does not exist";
     assert_eq!(error.to_string(), message);
 }

@@ -1,4 +1,4 @@
-//! Names, and violations that stay small.
+//! Names, and limits of violations.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn names() {
     let long = "a".repeat(64);
     for bad in ["", "A", "9a", "_a", "-a", "a b", "a/b", "ä", "a\0", &long] {
         let message = bad.parse::<CollectionName>().unwrap_err();
-        assert!(message.contains("is no name"), "{message}");
+        assert!(message.contains("is not a valid name"), "{message}");
     }
 }
 

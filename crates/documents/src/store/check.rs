@@ -1,4 +1,4 @@
-//! What belongs together, page by page, for whoever looks whether it agrees.
+//! Pages of documents, aliases and edges with their counterparts, for the consistency check.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,27 @@ use futures_util::future::try_join_all;
 use uuid::Uuid;
 
 use super::edges::EdgeRows;
-use super::query::Portions;
+use super::query::BoundedChunks;
 use crate::core::edges::WIDTH;
-use crate::model::{CollectionId, TenantId};
+use crate::model::{CollectionId, CollectionKey, DocumentNumber, TenantId};
 
 /// Rows of a page, at most.
 pub const PAGE: u32 = 1_000;
 
-/// The statements of pages, prepared: each has a plan for every partition. What belongs to a row is looked up for that row (`OFFSET 0`), whatever the
-/// planner thinks of tables of which it knows nothing.
-pub struct Statements {
+/// Prepared statements of the consistency check, with a plan for every partition. `OFFSET 0` forces
+/// a lookup for each row, whatever the planner estimates for tables without statistics.
+pub struct CheckStatements {
     documents: Statement,
     document: Statement,
-    /// Of [`called`].
+    /// The statement to pass to [`called`].
     pub called: Statement,
     aliases: Statement,
     alias: Statement,
     edges: Statement,
 }
 
-impl Statements {
-    /// For a session.
-    ///
-    /// # Errors
-    /// What the server says.
+impl CheckStatements {
+    /// Prepares the statements on a session.
     pub async fn prepare(client: &Client) -> Result<Self, PgError> {
         let sql = [
             documents_sql(),
@@ -45,8 +42,9 @@ impl Statements {
         let sql = sql.iter().map(String::as_str);
         let each = sql.chain([CALLED]);
         let prepared = try_join_all(each.map(|sql| client.prepare(sql))).await?;
-        let [documents, document, aliases, alias, edges, called] =
-            prepared.try_into().expect("as many as were prepared");
+        let [documents, document, aliases, alias, edges, called] = prepared
+            .try_into()
+            .expect("one statement for each text was prepared");
         Ok(Self {
             documents,
             document,
@@ -58,29 +56,36 @@ impl Statements {
     }
 }
 
-/// A document with the edges that lead from it to what it says it refers to.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// Whose.
-    pub tenant: i32,
-    /// Of which collection.
-    pub collection: i32,
-    /// Its number.
-    pub number: i64,
-    /// Its id.
-    pub id: Uuid,
-    /// JSON.
-    pub body: String,
-    /// What it says it refers to.
-    pub targets: Vec<i64>,
-    /// To which of them there is an edge, in the order in which the rows of edges have them.
-    pub edges: Vec<i64>,
+/// Key of a document.
+#[derive(Clone, Copy, Debug)]
+pub struct DocumentKey {
+    pub tenant: TenantId,
+    pub collection: CollectionId,
+    pub number: DocumentNumber,
 }
 
-impl Row {
-    /// Its key: tenant, collection and number.
-    pub fn place(&self) -> (i32, i32, i64) {
-        (self.tenant, self.collection, self.number)
+/// A document with the edges from it to its noted targets.
+#[derive(Clone, Debug)]
+pub struct CheckRow {
+    pub tenant: TenantId,
+    pub collection: CollectionId,
+    pub number: DocumentNumber,
+    pub id: Uuid,
+    pub body: String,
+    /// Targets noted with the document, by number.
+    pub targets: Vec<DocumentNumber>,
+    /// Those of them to which there is an edge, in the order of the rows of edges.
+    pub edges: Vec<DocumentNumber>,
+}
+
+impl CheckRow {
+    /// Key of the document.
+    pub fn place(&self) -> DocumentKey {
+        DocumentKey {
+            tenant: self.tenant,
+            collection: self.collection,
+            number: self.number,
+        }
     }
 }
 
@@ -103,38 +108,31 @@ fn document_sql() -> String {
     format!("{DOCUMENTS} WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number = $3")
 }
 
-/// Documents after one, by tenants, collections and numbers.
-///
-/// # Errors
-/// What the server says.
+/// The next documents after a key, ordered by tenant, collection and number.
 pub async fn documents(
     client: &impl GenericClient,
-    statements: &Statements,
-    (tenant, collection, number): (i32, i32, i64),
-    portions: &mut Portions,
-) -> Result<Vec<Row>, PgError> {
-    let after: [&(dyn ToSql + Sync); 3] = [&tenant, &collection, &number];
+    statements: &CheckStatements,
+    after: DocumentKey,
+    portions: &mut BoundedChunks,
+) -> Result<Vec<CheckRow>, PgError> {
+    let after: [&(dyn ToSql + Sync); 3] = [&after.tenant, &after.collection, &after.number];
     let rows = portions.next(client, &statements.documents, &after).await?;
     Ok(rows.iter().map(of).collect())
 }
 
-/// One document.
-///
-/// # Errors
-/// What the server says.
+/// Reads one document by its key.
 pub async fn document(
     client: &impl GenericClient,
-    statements: &Statements,
-    (tenant, collection, number): (i32, i32, i64),
-) -> Result<Option<Row>, PgError> {
-    let found = client
-        .query_opt(&statements.document, &[&tenant, &collection, &number])
-        .await?;
+    statements: &CheckStatements,
+    place: DocumentKey,
+) -> Result<Option<CheckRow>, PgError> {
+    let values: [&(dyn ToSql + Sync); 3] = [&place.tenant, &place.collection, &place.number];
+    let found = client.query_opt(&statements.document, &values).await?;
     Ok(found.as_ref().map(of))
 }
 
-fn of(row: &egret_postgres::tokio_postgres::Row) -> Row {
-    Row {
+fn of(row: &egret_postgres::tokio_postgres::Row) -> CheckRow {
+    CheckRow {
         tenant: row.get(0),
         collection: row.get(1),
         number: row.get(2),
@@ -145,24 +143,21 @@ fn of(row: &egret_postgres::tokio_postgres::Row) -> Row {
     }
 }
 
-/// The statement of [`called`], for a session that asks once.
-pub const CALLED: &str = "SELECT a.tenant_id, a.alias, a.collection_id, a.number \
+/// The statement of [`called`], for sessions that execute it only once.
+pub(crate) const CALLED: &str = "SELECT a.tenant_id, a.alias, a.collection_id, a.number \
          FROM unnest($1::integer[], $2::uuid[]) AS w (tenant_id, alias) \
          CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a";
 
-/// Who is called so: tenants and aliases, with the collections and numbers of their documents.
-pub type Called = HashMap<(i32, Uuid), (i32, i64)>;
+/// Documents by alias: collection and number, by tenant and alias.
+pub type AliasOwners = HashMap<(TenantId, Uuid), (CollectionId, DocumentNumber)>;
 
-/// Who is called so, by tenants and aliases.
-///
-/// # Errors
-/// What the server says.
-pub async fn called(
+/// Looks up documents by alias.
+pub async fn called<S: ToStatement + ?Sized + Sync + Send>(
     client: &impl GenericClient,
-    statement: &(impl ToStatement + ?Sized + Sync + Send),
-    tenants: &[i32],
+    statement: &S,
+    tenants: &[TenantId],
     aliases: &[Uuid],
-) -> Result<Called, PgError> {
+) -> Result<AliasOwners, PgError> {
     let rows = client.query(statement, &[&tenants, &aliases]).await?;
     let each = rows
         .iter()
@@ -170,12 +165,9 @@ pub async fn called(
     Ok(each.collect())
 }
 
-/// How many aliases and edges there are.
-///
-/// # Errors
-/// What the server says.
+/// Total numbers of aliases and edges.
 pub async fn counts(client: &impl GenericClient) -> Result<(u64, u64), PgError> {
-    // All rows of tables: what a session that looks up single ones has no use for.
+    // Full scans, which the session's settings for lookups would prevent.
     let settings = "SET LOCAL enable_seqscan = on; SET LOCAL max_parallel_workers_per_gather = 2";
     client.batch_execute(settings).await?;
     let sql = "SELECT (SELECT count(*) FROM egret.document_alias), \
@@ -190,16 +182,13 @@ pub async fn counts(client: &impl GenericClient) -> Result<(u64, u64), PgError> 
     Ok((count(0), count(1)))
 }
 
-/// An alias, and the document that it is of, if there is one.
+/// An alias with its document, if there is one.
 #[derive(Clone, Debug)]
-pub struct Alias {
-    /// Whose.
-    pub tenant: i32,
-    /// It.
+pub struct AliasRow {
+    pub tenant: TenantId,
     pub alias: Uuid,
-    /// Of which collection.
-    pub collection: i32,
-    /// Of a document that is there its id and its body.
+    pub collection: CollectionId,
+    /// Id and body of the document; none: there is no such document.
     pub document: Option<(Uuid, String)>,
 }
 
@@ -221,22 +210,20 @@ fn alias_sql() -> String {
     aliases_of("tenant_id = $1 AND alias = $2")
 }
 
-/// An alias, if there is one.
-///
-/// # Errors
-/// What the server says.
+/// Reads one alias, if it exists.
 pub async fn alias(
     client: &impl GenericClient,
-    statements: &Statements,
-    (tenant, alias): (i32, Uuid),
-) -> Result<Option<Alias>, PgError> {
+    statements: &CheckStatements,
+    tenant: TenantId,
+    alias: Uuid,
+) -> Result<Option<AliasRow>, PgError> {
     let found = client
         .query_opt(&statements.alias, &[&tenant, &alias])
         .await?;
-    Ok(found.as_ref().map(Alias::of))
+    Ok(found.as_ref().map(AliasRow::of))
 }
 
-impl Alias {
+impl AliasRow {
     fn of(row: &egret_postgres::tokio_postgres::Row) -> Self {
         Self {
             tenant: row.get(0),
@@ -247,37 +234,34 @@ impl Alias {
     }
 }
 
-/// Aliases after one, by tenants and themselves.
-///
-/// # Errors
-/// What the server says.
+/// The next aliases after one, ordered by tenant and alias.
 pub async fn aliases(
     client: &impl GenericClient,
-    statements: &Statements,
-    (tenant, alias): (i32, Uuid),
-    portions: &mut Portions,
-) -> Result<Vec<Alias>, PgError> {
+    statements: &CheckStatements,
+    tenant: TenantId,
+    alias: Uuid,
+    portions: &mut BoundedChunks,
+) -> Result<Vec<AliasRow>, PgError> {
     let after: [&(dyn ToSql + Sync); 2] = [&tenant, &alias];
     let rows = portions.next(client, &statements.aliases, &after).await?;
-    Ok(rows.iter().map(Alias::of).collect())
+    Ok(rows.iter().map(AliasRow::of).collect())
 }
 
-/// A row of edges.
+/// A row of edges with the number of its source document.
 #[derive(Clone, Debug)]
-pub struct Edges {
-    /// Whose.
-    pub tenant: i32,
-    /// Of which collection the document is from which they lead.
-    pub collection: i32,
-    /// To which documents; the first of them is part of the row's key.
-    pub targets: Vec<i64>,
-    /// From which.
-    pub source: i64,
-    /// Whether the document from which they lead is there and notes them just so.
+pub struct CheckEdges {
+    pub tenant: TenantId,
+    /// Collection of the source document.
+    pub collection: CollectionId,
+    /// Numbers of the target documents; the first is part of the row's key.
+    pub targets: Vec<DocumentNumber>,
+    /// Number of the source document.
+    pub source: DocumentNumber,
+    /// Whether the source document exists and notes exactly these targets in this place.
     pub is_said: bool,
 }
 
-/// That a document `d` notes its edges as a row `e` has them.
+/// Condition: document `d` notes the targets of row `e` of its edges in one of its groups of four.
 const IS_SAID: &str = "array_remove(ARRAY[e.target, e.target_2, e.target_3, e.target_4], NULL) \
      = d.targets[array_position(d.targets, e.target) : array_position(d.targets, e.target) + 3] \
      AND array_position(d.targets, e.target) % 4 = 1";
@@ -293,19 +277,18 @@ fn edges_sql() -> String {
     )
 }
 
-/// Rows of edges after one, by tenants, first targets and sources.
-///
-/// # Errors
-/// What the server says.
+/// The next rows of edges after one, ordered by tenant, first target and source.
 pub async fn edges(
     client: &impl GenericClient,
-    statements: &Statements,
-    (tenant, target, source): (i32, i64, i64),
-    portions: &mut Portions,
-) -> Result<Vec<Edges>, PgError> {
+    statements: &CheckStatements,
+    tenant: TenantId,
+    target: DocumentNumber,
+    source: DocumentNumber,
+    portions: &mut BoundedChunks,
+) -> Result<Vec<CheckEdges>, PgError> {
     let after: [&(dyn ToSql + Sync); 3] = [&tenant, &target, &source];
     let rows = portions.next(client, &statements.edges, &after).await?;
-    let each = rows.iter().map(|row| Edges {
+    let each = rows.iter().map(|row| CheckEdges {
         tenant: row.get(0),
         collection: row.get(1),
         targets: row.get(2),
@@ -315,24 +298,22 @@ pub async fn edges(
     Ok(each.collect())
 }
 
-/// Nothing is called so any more.
-///
-/// # Errors
-/// What the server says.
-pub async fn forget_alias(
+/// Deletes a stale alias.
+pub(crate) async fn forget_alias(
     client: &impl GenericClient,
-    tenant: i32,
+    tenant: TenantId,
     alias: Uuid,
 ) -> Result<(), PgError> {
     let sql = "DELETE FROM egret.document_alias WHERE tenant_id = $1 AND alias = $2";
     client.execute(sql, &[&tenant, &alias]).await.map(drop)
 }
 
-/// A row of edges is there no more, but those that the document notes from which they lead, if it is there.
-///
-/// # Errors
-/// What the server says.
-pub async fn mend_edges(client: &impl GenericClient, edges: &Edges) -> Result<(), PgError> {
+/// Deletes a stale row of edges. If the source document exists, its rows are rebuilt from its noted
+/// targets.
+pub(crate) async fn mend_edges(
+    client: &impl GenericClient,
+    edges: &CheckEdges,
+) -> Result<(), PgError> {
     let sql = format!(
         "SELECT d.targets, coalesce(s.is_said, false) FROM egret.document AS d \
          LEFT JOIN LATERAL (SELECT {IS_SAID} AS is_said FROM egret.document_edge AS e WHERE e.tenant_id = d.tenant_id \
@@ -343,18 +324,16 @@ pub async fn mend_edges(client: &impl GenericClient, edges: &Edges) -> Result<()
     let values: [&(dyn ToSql + Sync); 4] = [&tenant, &collection, &source, &edges.targets[0]];
     let found = client.query_opt(&sql, &values).await?;
     if let Some(row) = found {
-        let (targets, is_said): (Vec<i64>, bool) = (row.get(0), row.get(1));
-        return match is_said {
-            true => Ok(()),
-            false => {
-                lay(
-                    client,
-                    (tenant, collection, source),
-                    &edges.targets,
-                    &targets,
-                )
-                .await
-            }
+        let (targets, is_said): (Vec<DocumentNumber>, bool) = (row.get(0), row.get(1));
+        return if is_said {
+            Ok(())
+        } else {
+            let place = DocumentKey {
+                tenant,
+                collection,
+                number: source,
+            };
+            lay(client, place, &edges.targets, &targets).await
         };
     }
     let gone = "DELETE FROM egret.document_edge WHERE tenant_id = $1 AND target = $2 AND source = $3 AND collection_id = $4";
@@ -364,41 +343,37 @@ pub async fn mend_edges(client: &impl GenericClient, edges: &Edges) -> Result<()
         .map(drop)
 }
 
-/// The rows of a document's edges are those of these targets, and no others that have one of them or of those `before`.
-///
-/// # Errors
-/// What the server says.
-pub async fn lay(
+/// Replaces the rows of edges of a document by those of `targets`; rows with one of these targets
+/// or one of `before` are deleted first.
+pub(crate) async fn lay(
     client: &impl GenericClient,
-    (tenant, collection, number): (i32, i32, i64),
-    before: &[i64],
-    targets: &[i64],
+    document: DocumentKey,
+    before: &[DocumentNumber],
+    targets: &[DocumentNumber],
 ) -> Result<(), PgError> {
+    let number = document.number;
     for slot in ["target", "target_2", "target_3", "target_4"] {
         let over = format!(
             "DELETE FROM egret.document_edge WHERE tenant_id = $1 AND source = $2 AND {slot} = ANY ($3::bigint[] || $4::bigint[])"
         );
         client
-            .execute(&over, &[&tenant, &number, &before, &targets])
+            .execute(&over, &[&document.tenant, &number, &before, &targets])
             .await?;
     }
     let mut edges = EdgeRows::default();
-    let place = (TenantId(tenant), CollectionId(collection));
+    let place = CollectionKey::new(document.tenant, document.collection);
     for targets in targets.chunks(WIDTH) {
         edges.push(place, targets, number);
     }
     edges.write(client).await
 }
 
-/// A document is called so, and refers to these, each once, and to no other that is noted with it.
-///
-/// # Errors
-/// What the server says, and that another one is called so.
+/// Adds the aliases of a document, sets its noted targets and rebuilds its edges.
 pub async fn mend(
     client: &impl GenericClient,
-    row: &Row,
+    row: &CheckRow,
     names: &[Uuid],
-    targets: &[i64],
+    targets: &[DocumentNumber],
 ) -> Result<(), PgError> {
     let place: [&(dyn ToSql + Sync); 3] = [&row.tenant, &row.collection, &row.number];
     let [tenant, collection, number] = place;

@@ -1,4 +1,4 @@
-//! Collections and tenants as they are remembered in a database.
+//! Collections and tenants stored in a database.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,27 @@ use super::install;
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName, TenantId};
 
-/// A collection that is remembered.
+/// Stored row of a collection.
 #[derive(Clone, Debug)]
-pub struct Remembered {
-    /// Its number.
+pub struct CollectionRow {
     pub id: CollectionId,
-    /// As it was declared.
+    /// The definition as it was declared.
     pub definition: Value,
-    /// How often it was changed, from 1.
+    /// Version of the definition, from 1.
     pub version: i32,
-    /// When it was declared first.
+    /// Time of the first declaration.
     pub created_at: std::time::SystemTime,
-    /// When it was changed last.
+    /// Time of the last change.
     pub changed_at: std::time::SystemTime,
 }
 
 /// All collections, by number.
-///
-/// # Errors
-/// What the server says.
-pub async fn collections(client: &impl GenericClient) -> Result<Vec<Remembered>, DocumentsError> {
+pub async fn collections(
+    client: &impl GenericClient,
+) -> Result<Vec<CollectionRow>, DocumentsError> {
     let sql = "SELECT collection_id, definition, version, created_at, changed_at FROM egret.collection ORDER BY collection_id";
     let rows = client.query(sql, &[]).await?;
-    let each = rows.iter().map(|row| Remembered {
+    let each = rows.iter().map(|row| CollectionRow {
         id: CollectionId(row.get(0)),
         definition: row.get(1),
         version: row.get(2),
@@ -41,29 +39,21 @@ pub async fn collections(client: &impl GenericClient) -> Result<Vec<Remembered>,
     Ok(each.collect())
 }
 
-/// What changes whenever a collection does.
-///
-/// # Errors
-/// What the server says.
+/// A fingerprint that changes whenever a collection does: number of collections, sum of versions.
 pub async fn state(client: &impl GenericClient) -> Result<(i64, i64), DocumentsError> {
     let sql = "SELECT count(*), coalesce(sum(version), 0)::bigint FROM egret.collection";
     let row = client.query_one(sql, &[]).await?;
     Ok((row.get(0), row.get(1)))
 }
 
-/// Keeps others from changing collections until the transaction ends; documents go on being written.
-///
-/// # Errors
-/// What the server says.
+/// Locks collections against other changes until the transaction ends; documents can still be
+/// written.
 pub async fn lock(transaction: &Transaction<'_>) -> Result<(), DocumentsError> {
     let sql = "LOCK TABLE egret.collection IN SHARE ROW EXCLUSIVE MODE";
     Ok(transaction.batch_execute(sql).await?)
 }
 
-/// Remembers a collection: a new one, or another definition of one that is there.
-///
-/// # Errors
-/// What the server says.
+/// Stores a new collection, or the new definition of an existing one.
 pub async fn remember(
     transaction: &Transaction<'_>,
     name: &CollectionName,
@@ -78,10 +68,7 @@ pub async fn remember(
 }
 
 /// Whether a collection has documents, of any tenant.
-///
-/// # Errors
-/// What the server says.
-pub async fn has_documents(
+pub(crate) async fn has_documents(
     transaction: &impl GenericClient,
     collection: CollectionId,
 ) -> Result<bool, DocumentsError> {
@@ -90,10 +77,7 @@ pub async fn has_documents(
     Ok(transaction.query_one(sql, &[&collection.0]).await?.get(0))
 }
 
-/// How many documents a database has; none: it has no collections.
-///
-/// # Errors
-/// What the server says.
+/// Number of documents in a database; none: it has no collections.
 pub async fn count(client: &Client) -> Result<Option<i64>, DocumentsError> {
     if !install::is_installed(client).await? {
         return Ok(None);
@@ -102,10 +86,7 @@ pub async fn count(client: &Client) -> Result<Option<i64>, DocumentsError> {
     Ok(Some(client.query_one(sql, &[]).await?.get(0)))
 }
 
-/// The tenants that have documents, or had some.
-///
-/// # Errors
-/// What the server says.
+/// All tenants that have or had documents, by name.
 pub async fn tenants(
     client: &impl GenericClient,
 ) -> Result<BTreeMap<String, TenantId>, DocumentsError> {
@@ -115,14 +96,11 @@ pub async fn tenants(
     Ok(each.collect())
 }
 
-/// The number of a tenant, who gets one if there is none yet.
-///
-/// # Errors
-/// What the server says.
+/// Number of a tenant, which is assigned on first use.
 pub async fn tenant(client: &Client, name: &str) -> Result<TenantId, DocumentsError> {
     let made = "INSERT INTO egret.document_tenant (name) VALUES ($1) ON CONFLICT DO NOTHING";
     client.execute(made, &[&name]).await?;
-    // Another statement: it sees the one that somebody else has just made.
+    // A separate statement, to see a row that another session has just inserted.
     let sql = "SELECT tenant_id FROM egret.document_tenant WHERE name = $1";
     Ok(TenantId(client.query_one(sql, &[&name]).await?.get(0)))
 }

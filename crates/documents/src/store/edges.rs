@@ -1,28 +1,48 @@
-//! Rows of edges, as `egret.document_edge` takes them.
+//! Rows of edges for `egret.document_edge`, column by column.
 
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Error as PgError, GenericClient};
 
-use super::write::Place;
 use crate::core::edges::{EdgeRow, WIDTH};
+use crate::model::{CollectionId, CollectionKey, DocumentNumber, TenantId};
 
-/// Rows of edges.
+/// Keys of rows of edges, or single edges, column by column.
 #[derive(Debug, Default)]
-pub struct EdgeRows {
-    tenants: Vec<i32>,
-    collections: Vec<i32>,
-    sources: Vec<i64>,
-    /// The first target of each.
-    firsts: Vec<i64>,
-    /// Those after it.
-    others: [Vec<Option<i64>>; WIDTH - 1],
+pub(crate) struct EdgeKeys {
+    pub tenants: Vec<TenantId>,
+    pub targets: Vec<DocumentNumber>,
+    pub sources: Vec<DocumentNumber>,
+}
+
+impl EdgeKeys {
+    pub(crate) fn push(
+        &mut self,
+        tenant: TenantId,
+        target: DocumentNumber,
+        source: DocumentNumber,
+    ) {
+        self.tenants.push(tenant);
+        self.targets.push(target);
+        self.sources.push(source);
+    }
+}
+
+/// Rows of edges to insert.
+#[derive(Debug, Default)]
+pub(crate) struct EdgeRows {
+    tenants: Vec<TenantId>,
+    collections: Vec<CollectionId>,
+    sources: Vec<DocumentNumber>,
+    /// First target of each row.
+    firsts: Vec<DocumentNumber>,
+    others: [Vec<Option<DocumentNumber>>; WIDTH - 1],
 }
 
 impl EdgeRows {
-    /// A row of the edges that lead from a document.
-    pub fn push(&mut self, (tenant, collection): Place, row: &EdgeRow, source: i64) {
-        self.tenants.push(tenant.0);
-        self.collections.push(collection.0);
+    /// Adds a row of edges from a document.
+    pub(crate) fn push(&mut self, key: CollectionKey, row: &EdgeRow, source: DocumentNumber) {
+        self.tenants.push(key.tenant);
+        self.collections.push(key.collection);
         self.sources.push(source);
         self.firsts.push(row[0]);
         for (place, others) in (1..).zip(&mut self.others) {
@@ -30,8 +50,8 @@ impl EdgeRows {
         }
     }
 
-    /// Column by column, as they are in the table.
-    pub fn columns(&self) -> [&(dyn ToSql + Sync); 3 + WIDTH] {
+    /// The columns, in the order of the table.
+    pub(crate) fn columns(&self) -> [&(dyn ToSql + Sync); 3 + WIDTH] {
         let [second, third, fourth] = &self.others;
         let (tenants, collections) = (&self.tenants, &self.collections);
         [
@@ -45,11 +65,8 @@ impl EdgeRows {
         ]
     }
 
-    /// They are there from now on.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn write(&self, client: &impl GenericClient) -> Result<(), PgError> {
+    /// Inserts the rows into the table.
+    pub(crate) async fn write(&self, client: &impl GenericClient) -> Result<(), PgError> {
         let sql = "INSERT INTO egret.document_edge (tenant_id, collection_id, source, target, target_2, target_3, target_4) \
              SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])";
         client.execute(sql, &self.columns()).await.map(drop)

@@ -1,78 +1,99 @@
-//! What became of documents, in the order of commits.
+//! The change feed: changes of documents in the order of commits.
 
 use std::time::SystemTime;
 
+use crate::model::{ChangeKind, CollectionId, DocumentId, FeedPosition, TenantId};
 use egret_postgres::tokio_postgres::types::PgLsn;
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Row, Statement};
 use uuid::Uuid;
 
 /// Groups after a position, in order.
-pub const GROUPS: &str = "SELECT position, at, kinds, tenants, collections, ids, versions, is_relaxed FROM egret.document_feed \
+pub(crate) const GROUPS: &str = "SELECT position, at, kinds, tenants, collections, ids, versions, is_relaxed FROM egret.document_feed \
      WHERE position > $1 ORDER BY position LIMIT $2";
 
-/// The position of the last change.
-pub const POSITION: &str = "SELECT coalesce(max(position), 0) FROM egret.document_feed";
+/// The last position of the feed.
+pub(crate) const POSITION: &str = "SELECT coalesce(max(position), 0) FROM egret.document_feed";
 
-/// Up to this position changes have been forgotten.
-pub const FORGOTTEN: &str = "SELECT forgotten FROM egret.document_owner";
+/// The last position up to which changes were deleted.
+pub(crate) const FORGOTTEN: &str = "SELECT forgotten FROM egret.document_owner";
 
-/// The position of the last change, and whether a crash of the server may have taken it back.
+/// The last position, and whether it was committed with relaxed durability.
 const LAST: &str =
     "SELECT position, is_relaxed FROM egret.document_feed ORDER BY position DESC LIMIT 1";
 
-/// The position of the last change, and where the write-ahead log ends that has it: the place is asked for after the row has been seen. A server
-/// that follows another has only what has reached the disk of that one.
+/// The last position, and an LSN at or after its commit: the LSN is read after the row was seen. On
+/// a replica it is null, because a replica only has what its primary has flushed.
 const WRITTEN: &str = "SELECT coalesce((SELECT max(position) FROM egret.document_feed), 0), \
      CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_current_wal_insert_lsn() END";
 
-/// Up to where the write-ahead log has reached the disk.
+/// The LSN up to which the write-ahead log is flushed.
 const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
 
-/// Commits a message that nobody reads: with it all that was written before reaches the disk.
+/// Commits an empty logical message durably, which flushes everything written before.
 const FLUSH: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'local', true), \
      pg_catalog.pg_logical_emit_message(true, 'egret', ''::text)";
 
-/// The changes of a transaction.
+/// The change of one document.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FeedChange {
+    /// None: a kind that this version of Egret does not know.
+    pub kind: Option<ChangeKind>,
+    pub tenant: TenantId,
+    pub collection: CollectionId,
+    pub id: DocumentId,
+    /// Version of the document after the change.
+    pub version: i32,
+}
+
+/// The changes of one transaction.
 #[derive(Clone, Debug)]
-pub struct Group {
-    /// That of the last of them; those before it have the positions before.
-    pub position: i64,
-    /// When it was written.
+pub(crate) struct FeedGroup {
+    /// Position of the last change; the changes before it have the preceding positions.
+    pub position: FeedPosition,
+    /// Time at which it was written.
     pub at: SystemTime,
-    /// Each: what became of it, whose it is, of which collection, which, at which version.
-    pub changes: Vec<(i8, i32, i32, Uuid, i32)>,
-    /// Whether a crash of the server may have taken it back.
+    pub changes: Vec<FeedChange>,
+    /// Whether it was committed with relaxed durability, so that a crash of the server may lose it.
     pub is_relaxed: bool,
 }
 
-impl Group {
+impl FeedGroup {
     /// The position before its first change.
-    pub fn before(&self) -> i64 {
-        self.position - self.changes.len() as i64
+    pub(crate) fn before(&self) -> FeedPosition {
+        FeedPosition(self.position.0 - self.changes.len() as i64)
     }
 
-    /// The group of a row.
-    pub fn of(row: &Row) -> Self {
-        let (kinds, tenants): (Vec<i8>, Vec<i32>) = (row.get(2), row.get(3));
-        let (collections, ids): (Vec<i32>, Vec<Uuid>) = (row.get(4), row.get(5));
+    /// The changes, each with its position.
+    pub(crate) fn positioned(&self) -> impl Iterator<Item = (FeedPosition, FeedChange)> {
+        let positions = (self.before().0 + 1..).map(FeedPosition);
+        positions.zip(self.changes.iter().copied())
+    }
+
+    /// Reads a group from a row of [`GROUPS`].
+    pub(crate) fn of(row: &Row) -> Self {
+        let (kinds, tenants): (Vec<i8>, Vec<TenantId>) = (row.get(2), row.get(3));
+        let (collections, ids): (Vec<CollectionId>, Vec<Uuid>) = (row.get(4), row.get(5));
         let versions: Vec<i32> = row.get(6);
         let owners = kinds.into_iter().zip(tenants).zip(collections);
-        let each = owners.zip(ids).zip(versions);
+        let rows = owners.zip(ids).zip(versions);
+        let changes = rows.map(|((((kind, tenant), collection), id), version)| FeedChange {
+            kind: ChangeKind::of(kind),
+            tenant,
+            collection,
+            id: DocumentId::stored(id),
+            version,
+        });
         Self {
             position: row.get(0),
             at: row.get(1),
-            changes: each
-                .map(|((((kind, tenant), collection), id), version)| {
-                    (kind, tenant, collection, id, version)
-                })
-                .collect(),
+            changes: changes.collect(),
             is_relaxed: row.get(7),
         }
     }
 }
 
-/// A session by which the feed is read, with its statements prepared.
-pub struct Feed {
+/// A session for reading the feed, with prepared statements.
+pub(crate) struct Feed {
     client: Client,
     groups: Statement,
     last: Statement,
@@ -82,11 +103,8 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// In a database where the engine's part of schema `egret` is.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn new(client: Client) -> Result<Self, PgError> {
+    /// Prepares the statements, in a database with the engine's part of schema `egret`.
+    pub(crate) async fn new(client: Client) -> Result<Self, PgError> {
         let groups = format!(
             "SELECT * FROM ({GROUPS}) AS f \
              WHERE f.position - pg_catalog.cardinality(f.ids) < $3 ORDER BY f.position"
@@ -101,62 +119,52 @@ impl Feed {
         })
     }
 
-    /// Whether the session is lost.
-    pub fn is_closed(&self) -> bool {
+    /// Whether the connection is closed.
+    pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// Groups after a position, in order: so many at most, and none whose changes all come after `end`.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn groups(&self, after: i64, limit: i64, end: i64) -> Result<Vec<Group>, PgError> {
+    /// Groups after a position, in order: at most `limit`, and none that begins at or after `end`.
+    pub(crate) async fn groups(
+        &self,
+        after: FeedPosition,
+        limit: i64,
+        end: FeedPosition,
+    ) -> Result<Vec<FeedGroup>, PgError> {
         let rows = self
             .client
             .query(&self.groups, &[&after, &limit, &end])
             .await?;
-        Ok(rows.iter().map(Group::of).collect())
+        Ok(rows.iter().map(FeedGroup::of).collect())
     }
 
-    /// The position of the last change, and whether a crash of the server may have taken it back.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn last(&self) -> Result<(i64, bool), PgError> {
+    /// The last position, and whether it was committed with relaxed durability.
+    pub(crate) async fn last(&self) -> Result<(FeedPosition, bool), PgError> {
         let row = self.client.query_opt(&self.last, &[]).await?;
-        Ok(row.map_or((0, false), |row| (row.get(0), row.get(1))))
+        Ok(row.map_or((FeedPosition::default(), false), |row| {
+            (row.get(0), row.get(1))
+        }))
     }
 
-    /// Up to which position changes have been forgotten.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn forgotten(&self) -> Result<i64, PgError> {
+    /// The last position up to which changes were deleted.
+    pub(crate) async fn forgotten(&self) -> Result<FeedPosition, PgError> {
         Ok(self.client.query_one(&self.forgotten, &[]).await?.get(0))
     }
 
-    /// The position of the last change, and where the write-ahead log ends that has it; none: it has reached the disk.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn written(&self) -> Result<(i64, Option<PgLsn>), PgError> {
+    /// The last position, and an LSN whose flush makes it durable; none on a replica, where
+    /// everything is flushed on the primary.
+    pub(crate) async fn written(&self) -> Result<(FeedPosition, Option<PgLsn>), PgError> {
         let row = self.client.query_one(&self.written, &[]).await?;
         Ok((row.get(0), row.get(1)))
     }
 
-    /// Up to where the write-ahead log has reached the disk.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn flushed(&self) -> Result<PgLsn, PgError> {
+    /// The LSN up to which the write-ahead log is flushed.
+    pub(crate) async fn flushed(&self) -> Result<PgLsn, PgError> {
         Ok(self.client.query_one(&self.flushed, &[]).await?.get(0))
     }
 
-    /// Has all that was written until now reach the disk.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn flush(&self) -> Result<(), PgError> {
+    /// Flushes everything written so far.
+    pub(crate) async fn flush(&self) -> Result<(), PgError> {
         self.client.batch_execute(FLUSH).await
     }
 }

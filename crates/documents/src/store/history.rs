@@ -1,52 +1,52 @@
-//! What documents were before, and those that are gone.
+//! Earlier versions of documents, and deleted documents.
 
 use std::time::SystemTime;
 
 use egret_postgres::tokio_postgres::Row;
 
-use super::read::Text;
+use super::jsonb::ReceivedJson;
 use crate::model::DocumentId;
 
-/// Earlier versions of a document, the last first, before one of them.
-pub const VERSIONS: &str = "SELECT v.id, v.version, v.body, v.modified_at, v.modified_by, v.trace_id, v.replaced_at, v.replaced_by, v.is_deleted \
+/// Versions of a document before a given one, the latest first.
+pub(crate) const VERSIONS: &str = "SELECT v.id, v.version, v.body, v.modified_at, v.modified_by, v.trace_id, v.replaced_at, v.replaced_by, v.is_deleted \
      FROM egret.document_version AS v \
      WHERE v.tenant_id = $1 AND v.collection_id = $2 AND v.number = $3 AND v.version < $4 ORDER BY v.version DESC LIMIT $5";
 
-/// Documents that are gone and can be restored, in the order in which they were made.
+/// Deleted documents that can be restored, in order of creation.
 pub const DELETED: &str = "SELECT v.id, v.version, v.body, v.modified_at, v.modified_by, v.trace_id, v.replaced_at, v.replaced_by, v.is_deleted \
      FROM egret.document_version AS v \
      WHERE v.tenant_id = $1 AND v.collection_id = $2 AND v.number > $3 AND v.is_deleted ORDER BY v.number LIMIT $4";
 
-/// What a document was.
+/// One earlier version of a document.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// The document.
+    /// Id of the document.
     pub id: DocumentId,
-    /// At which version.
+    /// Version number, from 1.
     pub version: i32,
-    /// JSON.
+    /// Body of this version, as JSON.
     pub body: String,
-    /// When that was written.
+    /// Time at which this version was written.
     pub modified_at: SystemTime,
-    /// Who did.
+    /// Author of this version, if known.
     pub modified_by: Option<String>,
-    /// The request that did, as its trace calls it.
+    /// Trace id of the request that wrote this version.
     pub trace: Option<String>,
-    /// Until when the document was so.
+    /// Time at which the version was replaced or deleted.
     pub replaced_at: SystemTime,
-    /// Who changed or deleted it.
+    /// Author of the change that replaced or deleted it.
     pub replaced_by: Option<String>,
-    /// Whether it was deleted.
+    /// Whether the document was deleted with this version.
     pub is_deleted: bool,
 }
 
 impl Version {
-    /// That of a row.
+    /// Reads a version from a row.
     pub fn of(row: &Row) -> Self {
         Self {
             id: DocumentId::stored(row.get(0)),
             version: row.get(1),
-            body: row.get::<_, Text>(2).0,
+            body: row.get::<_, ReceivedJson>(2).0,
             modified_at: row.get(3),
             modified_by: row.get(4),
             trace: row.get(5),

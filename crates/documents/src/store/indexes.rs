@@ -1,6 +1,8 @@
-//! Indexes by which documents are found: one for each declared path, of that collection's documents alone, in each partition.
+//! Indexes for queries: one for each declared query path, on the documents of its collection, in
+//! each partition.
 //!
-//! One session at a time makes and drops them: the one that holds a lock, under which it has read what there is to be.
+//! Only one session at a time creates and drops indexes: the one that holds the lock, under which
+//! it has read the requirements.
 
 use std::collections::BTreeMap;
 
@@ -12,60 +14,56 @@ use crate::core::identity::{EGRET_NAMESPACE, v5};
 use crate::error::DocumentsError;
 use crate::model::CollectionId;
 
-/// An index that there has to be.
+/// An index that the collections require.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
-    /// Of the documents of which collection.
+pub struct IndexSpec {
+    /// Collection whose documents are indexed.
     pub collection: CollectionId,
-    /// By which path.
+    /// Path whose values are the key.
     pub path: QueryPath,
 }
 
-/// Tables that take more bytes than this are indexed while others write to them, which takes longer.
+/// Size of a table in bytes above which indexes are built concurrently, which is slower but does
+/// not block writes.
 const BYTES_AT_ONCE: i64 = 8 << 20;
 
 /// The first eight bytes of SHA-256("egret/documents/indexes").
 const INDEXES_KEY: i64 = 0xfefe_b800_14e4_0a8b_u64.cast_signed();
 
-/// Takes the lock, if nobody else has it. It is not waited for: the server builds an index beside writers only when no statement that began before
-/// is left, and one that waits for the lock would be.
-///
-/// # Errors
-/// What the server says.
+/// Tries to take the lock. Does not wait: a waiting statement holds a snapshot, and concurrent
+/// index builds wait for all older snapshots, so both would block each other.
 pub async fn try_lock(client: &Client) -> Result<bool, PgError> {
     let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
     Ok(client.query_one(sql, &[&INDEXES_KEY]).await?.get(0))
 }
 
-/// Gives the lock back. A session that ends does so, too.
-///
-/// # Errors
-/// What the server says.
-pub async fn unlock(client: &Client) -> Result<(), PgError> {
+/// Releases the lock, as does the end of the session.
+pub(crate) async fn unlock(client: &Client) -> Result<(), PgError> {
     let sql = "SELECT pg_catalog.pg_advisory_unlock($1)";
     client.execute(sql, &[&INDEXES_KEY]).await?;
     Ok(())
 }
 
-impl Wanted {
-    /// What it is called after the name of the partition. What is indexed alike is called alike, and nothing else is.
+impl IndexSpec {
+    /// Suffix of the index's name after the name of its partition. It contains a hash of the
+    /// indexed expression, so equal names mean equal indexes.
     fn suffix(&self) -> String {
         let (hash, _) = v5(EGRET_NAMESPACE, expression(&self.path, "body")).as_u64_pair();
         format!("_by_{}_{hash:016x}", self.collection.0)
     }
 }
 
-/// What there is to be done.
+/// Changes that make the indexes match the requirements.
 #[derive(Debug, Default)]
-struct Difference {
-    /// Names of indexes that are not to be there, or are not whole.
+struct IndexDiff {
+    /// Names of indexes that are not required, or are invalid.
     surplus: Vec<String>,
-    /// Statements that make those that are not there.
+    /// Statements that create the missing ones.
     missing: Vec<String>,
 }
 
-impl Difference {
-    async fn between(client: &Client, wanted: &[Wanted]) -> Result<Self, PgError> {
+impl IndexDiff {
+    async fn between(client: &Client, wanted: &[IndexSpec]) -> Result<Self, PgError> {
         let partitions = "SELECT c.relname::text, pg_catalog.pg_relation_size(c.oid) FROM pg_catalog.pg_inherits AS i \
              JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = 'egret.document'::regclass ORDER BY 1";
         let partitions = client.query(partitions, &[]).await?;
@@ -99,22 +97,22 @@ impl Difference {
     }
 }
 
-/// Whether the indexes that there are to be are there, and no others.
-///
-/// # Errors
-/// What the server says.
-pub async fn are_right(client: &Client, wanted: &[Wanted]) -> Result<bool, DocumentsError> {
-    let difference = Difference::between(client, wanted).await?;
+/// Whether exactly the required indexes exist.
+pub(crate) async fn are_right(
+    client: &Client,
+    wanted: &[IndexSpec],
+) -> Result<bool, DocumentsError> {
+    let difference = IndexDiff::between(client, wanted).await?;
     Ok(difference.surplus.is_empty() && difference.missing.is_empty())
 }
 
-/// Makes the indexes that there are to be and drops the others. Whoever does so holds the lock.
+/// Creates missing indexes and drops all others. The caller holds the lock.
 ///
-/// # Errors
-/// What the server says of the first that it did not make; what is missing is made next time.
-pub async fn reconcile(client: &Client, wanted: &[Wanted]) -> Result<(), DocumentsError> {
-    let difference = Difference::between(client, wanted).await?;
-    // First what goes: nothing is found by it, and documents need not be any more what it takes.
+/// On an error the remaining indexes are still created; the first error is returned, and the
+/// missing ones are created next time.
+pub async fn reconcile(client: &Client, wanted: &[IndexSpec]) -> Result<(), DocumentsError> {
+    let difference = IndexDiff::between(client, wanted).await?;
+    // Drop first: no query uses these indexes, and documents may no longer fit into them.
     for name in &difference.surplus {
         let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS egret.{name}");
         client.batch_execute(&sql).await?;
@@ -127,7 +125,7 @@ pub async fn reconcile(client: &Client, wanted: &[Wanted]) -> Result<(), Documen
     outcome
 }
 
-/// Indexes of paths that there are, and whether each is whole.
+/// Existing indexes on paths, and whether each is valid.
 async fn there(client: &Client) -> Result<BTreeMap<String, bool>, PgError> {
     let sql = "SELECT c.relname::text, x.indisvalid FROM pg_catalog.pg_index AS x \
          JOIN pg_catalog.pg_class AS c ON c.oid = x.indexrelid \

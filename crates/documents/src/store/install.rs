@@ -1,4 +1,4 @@
-//! What the engine keeps in a database.
+//! Installation of the engine's tables in a database.
 
 use egret_postgres::Databases;
 use egret_postgres::databases;
@@ -13,19 +13,17 @@ const MIGRATIONS: &[Migration] = &[Migration {
     sql: include_str!("install/migration_1.sql"),
 }];
 
-/// Makes the engine's part of schema `egret`, or brings it up to date. Tables that are new have so many partitions, and references as foreign
-/// keys where that is asked for.
-///
-/// # Errors
-/// What the server says.
+/// Installs or migrates the engine's part of schema `egret`. New tables get this number of
+/// partitions, and foreign keys for references if `is_strict`.
 pub async fn install(
     client: &mut Client,
     partitions: u32,
     is_strict: bool,
 ) -> Result<(), DocumentsError> {
     migrate(client, "documents", MIGRATIONS).await?;
-    let partitions = i32::try_from(partitions.clamp(1, PARTITIONS_MAX)).expect("they are few");
-    // Whoever comes second finds them.
+    let partitions = i32::try_from(partitions.clamp(1, PARTITIONS_MAX))
+        .expect("the number of partitions is clamped");
+    // A concurrent installation that holds the lock later finds the partitions.
     let transaction = client.transaction().await?;
     transaction
         .batch_execute("LOCK TABLE egret.collection IN EXCLUSIVE MODE")
@@ -39,7 +37,7 @@ pub async fn install(
 /// Partitions of a table, at most.
 const PARTITIONS_MAX: u32 = 256;
 
-/// Whether a database has no documents any more, or is itself gone. False where that is not known.
+/// Whether a database has no documents any more, or does not exist. False if that is unknown.
 pub async fn is_gone(databases: &Databases, database: &str) -> bool {
     match databases.client(database).await {
         Ok(client) => matches!(is_installed(&client).await, Ok(false)),
@@ -47,9 +45,9 @@ pub async fn is_gone(databases: &Databases, database: &str) -> bool {
     }
 }
 
-/// The error that a caller is told: [`DocumentsError::Removed`] only where the documents of the database are gone, and not
-/// where a part of the engine's tables is missing.
-pub async fn check_removal(
+/// The error to return to a caller: [`DocumentsError::Removed`] only if the documents of the
+/// database are gone, not if a part of the engine's tables is missing.
+pub(crate) async fn check_removal(
     error: DocumentsError,
     databases: &Databases,
     database: &str,
@@ -60,15 +58,13 @@ pub async fn check_removal(
     error
 }
 
-/// Whether a database has the engine's part of schema `egret`.
-///
-/// # Errors
-/// What the server says, and that somebody else has made it.
+/// Whether a database has the engine's part of schema `egret`. Fails if the schema belongs to
+/// another owner.
 pub async fn is_installed(client: &Client) -> Result<bool, DocumentsError> {
     let sql = "SELECT pg_catalog.to_regclass('egret.document') IS NOT NULL";
     let found = client.query_one(sql, &[]).await?.get(0);
     if found {
-        // What somebody else has made there is not read.
+        // Tables in a schema of another owner are not read.
         migrate::check_owner(client).await?;
     }
     Ok(found)

@@ -1,4 +1,4 @@
-//! What is kept in a database; all SQL of the engine is here.
+//! All SQL of the engine.
 
 pub mod check;
 pub mod collections;
@@ -7,6 +7,8 @@ pub mod feed;
 pub mod history;
 pub mod indexes;
 pub mod install;
+mod jsonb;
+mod newtypes;
 pub mod owner;
 pub mod query;
 pub mod read;

@@ -1,9 +1,9 @@
-//! Queries as SQL, and pages of what they find.
+//! Queries as SQL, and pages of their results.
 
 use std::fmt::Write;
 use std::pin::pin;
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{
     Client, Error as PgError, GenericClient, Row, RowStream, Statement, ToStatement,
@@ -12,21 +12,20 @@ use futures_util::TryStreamExt;
 use serde_json::Value;
 
 use super::read::COLUMNS;
-use super::write::Place;
 use crate::core::definition::QueryPath;
 use crate::core::path::Segment;
 use crate::core::query::{Comparison, Filter, Order, Query, Test};
 use crate::core::schema::Scalar;
+use crate::model::CollectionKey;
 
-/// A statement, and what its parameters are.
+/// A statement with its parameters.
 #[derive(Debug, Default)]
 pub struct Sql {
-    /// The statement.
     pub text: String,
     values: Vec<Parameter>,
 }
 
-/// A parameter. All but numbers go as text, which the statement says what to read as.
+/// A parameter. All but numbers are sent as text, which the statement casts.
 #[derive(Debug)]
 enum Parameter {
     Text(String),
@@ -45,7 +44,7 @@ impl Parameter {
 }
 
 impl Sql {
-    /// What its parameters are.
+    /// The parameters, in order.
     pub fn values(&self) -> Vec<&(dyn ToSql + Sync)> {
         self.values.iter().map(Parameter::value).collect()
     }
@@ -56,31 +55,35 @@ impl Sql {
     }
 
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        self.text.write_fmt(text).expect("a string takes it");
+        self.text
+            .write_fmt(text)
+            .expect("writing to a string cannot fail");
     }
 }
 
-/// Which part of an order: those with a value come first.
+/// Part of an order: documents with a value come before those without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Those that have a value.
+pub enum OrderPart {
+    /// Documents that have a value at the path of the order.
     Valued,
-    /// Those that have none.
+    /// Documents that have none.
     Valueless,
 }
 
-/// The value at a path, as it is compared: of strings the code points. A path leads through objects alone, so each step is by a text:
-/// where an array stands in the way, `->` and `->>` then give NULL, as for any other value that has no such property.
+/// SQL expression for the value at a path, as it is compared: strings by code point. Paths lead
+/// through objects only, so every key is a text: on an array, `->` and `->>` with a text give NULL,
+/// as for any value without that property.
 pub fn expression(path: &QueryPath, body: &str) -> String {
     let segments = path.path.segments();
     let mut text = body.to_owned();
     for (place, segment) in segments.iter().enumerate() {
         let Segment::Property(name) = segment else {
-            unreachable!("documents are found by paths without `*`")
+            unreachable!("query paths have no `*`")
         };
-        let operator = match place + 1 == segments.len() {
-            true => "->>",
-            false => "->",
+        let operator = if place + 1 == segments.len() {
+            "->>"
+        } else {
+            "->"
         };
         text = format!("({text} {operator} {}::text)", quoted(name));
     }
@@ -91,16 +94,17 @@ pub fn expression(path: &QueryPath, body: &str) -> String {
     }
 }
 
-/// A string as a constant. Where it has backslashes they are meant as they are, whatever the session thinks of them.
+/// A string literal. Backslashes are literal whatever `standard_conforming_strings` is set to.
 fn quoted(text: &str) -> String {
     let text = text.replace('\'', "''");
-    match text.contains('\\') {
-        true => format!("E'{}'", text.replace('\\', "\\\\")),
-        false => format!("'{text}'"),
+    if text.contains('\\') {
+        format!("E'{}'", text.replace('\\', "\\\\"))
+    } else {
+        format!("'{text}'")
     }
 }
 
-/// How a parameter is read for a path.
+/// SQL type to which a parameter for a path is cast.
 fn read_as(scalar: Scalar) -> &'static str {
     match scalar {
         Scalar::String => "text",
@@ -116,30 +120,31 @@ fn text_of(value: &Value) -> String {
     }
 }
 
-/// A page of a part of what is looked for: `limit` documents.
-pub fn page(query: &Query, place: Place, part: Part, limit: i64) -> Sql {
+/// One page of a part of the order: at most `limit` documents.
+pub fn page(query: &Query, place: CollectionKey, part: OrderPart, limit: i64) -> Sql {
     let mut sql = Sql::default();
     sql.push(format_args!("SELECT 1, {COLUMNS}"));
     from(&mut sql, query, place);
     let order = query.order.as_ref();
     if let Some(order) = order {
         let is_null = match part {
-            Part::Valued => "IS NOT NULL",
-            Part::Valueless => "IS NULL",
+            OrderPart::Valued => "IS NOT NULL",
+            OrderPart::Valueless => "IS NULL",
         };
         sql.push(format_args!(
             " AND {} {is_null}",
             expression(&order.path, "d.body")
         ));
     }
-    let (sign, direction) = match order.is_some_and(|order| order.is_descending) {
-        true => ("<", " DESC"),
-        false => (">", ""),
+    let (sign, direction) = if order.is_some_and(|order| order.is_descending) {
+        ("<", " DESC")
+    } else {
+        (">", "")
     };
     match (&query.after, order, part) {
-        (Some(after), Some(order), Part::Valued) => {
+        (Some(after), Some(order), OrderPart::Valued) => {
             let value = sql.add(Parameter::Text(text_of(&after.value)));
-            let number = sql.add(Parameter::Number(after.number));
+            let number = sql.add(Parameter::Number(after.number.0));
             let (own, kind) = (
                 expression(&order.path, "d.body"),
                 read_as(order.path.scalar),
@@ -148,43 +153,44 @@ pub fn page(query: &Query, place: Place, part: Part, limit: i64) -> Sql {
                 " AND ({own}, d.number) {sign} (${value}::text::{kind}, ${number}::bigint)"
             ));
         }
-        // All that have no value come after the last one that has.
-        (Some(after), Some(_), Part::Valueless) if !after.value.is_null() => {}
+        // All documents without a value come after the last one with a value: no condition.
+        (Some(after), Some(_), OrderPart::Valueless) if !after.value.is_null() => {}
         (Some(after), ..) => {
-            let number = sql.add(Parameter::Number(after.number));
+            let number = sql.add(Parameter::Number(after.number.0));
             sql.push(format_args!(" AND d.number {sign} ${number}::bigint"));
         }
         (None, ..) => {}
     }
     sql.text.push_str(" ORDER BY ");
-    if let Some(Order { path, .. }) = order.filter(|_| part == Part::Valued) {
+    if let Some(Order { path, .. }) = order.filter(|_| part == OrderPart::Valued) {
         sql.push(format_args!("{}{direction}, ", expression(path, "d.body")));
     }
     sql.push(format_args!("d.number{direction} LIMIT {limit}"));
     sql
 }
 
-/// How many documents are looked for.
-pub fn count(query: &Query, place: Place) -> Sql {
+/// Exact number of matching documents.
+pub fn count(query: &Query, place: CollectionKey) -> Sql {
     let mut sql = Sql::default();
     sql.text.push_str("SELECT count(*)");
     from(&mut sql, query, place);
     sql
 }
 
-/// How many there may be, as the planner thinks.
-pub fn plan(query: &Query, place: Place) -> Sql {
+/// The planner's estimate of the number of matching documents.
+pub fn plan(query: &Query, place: CollectionKey) -> Sql {
     let mut sql = Sql::default();
     sql.text.push_str("EXPLAIN (FORMAT JSON) SELECT 1");
     from(&mut sql, query, place);
     sql
 }
 
-fn from(sql: &mut Sql, query: &Query, (tenant, collection): Place) {
-    // The collection is said in words: by it the server knows that the indexes of its paths serve.
+fn from(sql: &mut Sql, query: &Query, place: CollectionKey) {
+    // Tenant and collection are literals: only then the planner can use the partial indexes of the
+    // collection's paths.
     sql.push(format_args!(
         " FROM egret.document AS d WHERE d.tenant_id = {} AND d.collection_id = {}",
-        tenant.0, collection.0
+        place.tenant.0, place.collection.0
     ));
     for filter in &query.filters {
         sql.text.push_str(" AND ");
@@ -227,11 +233,12 @@ fn condition(sql: &mut Sql, filter: &Filter) {
     }
 }
 
-/// The first string after all that begin with a prefix, by code points; none after the last of all.
+/// The first string after all strings with this prefix, by code point; none if there is no such
+/// string.
 fn end_of(prefix: &str) -> Option<String> {
     let mut head = prefix.to_owned();
     while let Some(last) = head.pop() {
-        // What lies between is no character.
+        // Surrogates are not characters: skip them.
         let next = match u32::from(last) + 1 {
             0xd800..0xe000 => Some('\u{e000}'),
             next => char::from_u32(next),
@@ -244,18 +251,19 @@ fn end_of(prefix: &str) -> Option<String> {
     None
 }
 
-/// What a page has room for: so many documents, and so many bytes of them as the server sends them. One document it has, however large that is.
+/// Budget of a page: documents, and bytes as the server sends them. The first document always fits,
+/// however large it is.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct PageBudget {
     documents: u32,
     bytes: u64,
     is_empty: bool,
     is_full: bool,
 }
 
-impl Room {
-    /// Of a page that has nothing yet.
-    pub fn new(documents_max: u32, bytes_max: Size) -> Self {
+impl PageBudget {
+    /// Budget of an empty page.
+    pub fn new(documents_max: u32, bytes_max: ByteSize) -> Self {
         Self {
             documents: documents_max,
             bytes: bytes_max.bytes(),
@@ -264,18 +272,18 @@ impl Room {
         }
     }
 
-    /// How many rows to ask for: one that there is no room for tells that there are more.
+    /// Number of rows to request: one more than fits, to find out whether there are more.
     pub fn asked(&self) -> i64 {
         i64::from(self.documents) + 1
     }
 
-    /// Whether there was a document that there was no room for.
+    /// Whether a document did not fit.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Whether there is room for another document that takes so many bytes; if so, it is taken. After one that has none no other has any, so
-    /// that a page leaves nothing out.
+    /// Takes a document of this size if it fits. Once one did not fit no later one does, so that a
+    /// page has no gap.
     fn takes(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let fits = self.documents > 0 && (self.is_empty || bytes <= self.bytes);
@@ -289,18 +297,15 @@ impl Room {
     }
 }
 
-/// Rows that the server sends before it is asked whether more are wanted. A usual page is one statement.
-pub const ROWS_TOGETHER: i32 = 128;
+/// Rows that the server sends at once before more are requested. Usual pages need one request.
+pub(crate) const ROWS_TOGETHER: i32 = 128;
 
-/// The first rows of a statement, as many as there is room for. What the server sends beyond them is let go as it comes.
-///
-/// # Errors
-/// What the server says.
+/// The first rows of a statement, within the budget. Rows beyond it are discarded as they arrive.
 pub async fn rows(
     client: &Client,
     statement: &Statement,
     values: &[&(dyn ToSql + Sync)],
-    room: &mut Room,
+    room: &mut PageBudget,
 ) -> Result<Vec<Row>, PgError> {
     let mut rows = Vec::new();
     let sent = client.query_raw(statement, values.iter().copied()).await?;
@@ -308,16 +313,13 @@ pub async fn rows(
     Ok(rows)
 }
 
-/// The same of a statement that may have many rows: the server sends no more than [`ROWS_TOGETHER`] of which it is not known whether there is
-/// room for them. The session is in no transaction.
-///
-/// # Errors
-/// What the server says.
-pub async fn rows_by_parts(
+/// Like [`rows`], for statements that may have many: rows are fetched by [`ROWS_TOGETHER`] until
+/// the budget is used up. The session must not be in a transaction.
+pub(crate) async fn rows_by_parts(
     client: &mut Client,
     statement: &Statement,
     values: &[&(dyn ToSql + Sync)],
-    room: &mut Room,
+    room: &mut PageBudget,
 ) -> Result<Vec<Row>, PgError> {
     let mut rows = Vec::new();
     let transaction = client.transaction().await?;
@@ -334,22 +336,23 @@ pub async fn rows_by_parts(
     Ok(rows)
 }
 
-/// Bytes of a portion.
-const PORTION_BYTES: Size = Size::mib(4);
+/// Size of a chunk in bytes.
+const PORTION_BYTES: ByteSize = ByteSize::mib(4);
 
-/// Documents that the first portion is of, at most: nothing is known of their size yet.
+/// Documents of the first chunk, at most: their size is not known yet.
 const PORTION_FIRST: u32 = 32;
 
-/// Portions of documents that are read one after the other, of which each fits into memory.
+/// Reads documents in chunks that fit into memory.
 #[derive(Clone, Debug)]
-pub struct Portions {
+pub struct BoundedChunks {
     documents_max: u32,
-    /// How many are asked for next: so many as there is room for by what was sent last, and no more than twice as many.
+    /// Documents to request next: as many as fit by the size of the last ones, and at most twice as
+    /// many as last time.
     documents: u32,
 }
 
-impl Portions {
-    /// Of so many documents each, at most: that is what the server may send in vain beyond what there is room for.
+impl BoundedChunks {
+    /// Chunks of at most so many documents, which also bounds what the server sends beyond a chunk.
     pub fn new(documents_max: u32) -> Self {
         Self {
             documents_max,
@@ -357,20 +360,18 @@ impl Portions {
         }
     }
 
-    /// The first rows of a statement, none where it has none. How many are asked for is its last parameter, after these.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn next(
+    /// The next rows of a statement, empty at the end. Its last parameter, after `values`, is the
+    /// number of rows.
+    pub async fn next<S: ToStatement + ?Sized + Sync + Send>(
         &mut self,
         client: &impl GenericClient,
-        statement: &(impl ToStatement + ?Sized + Sync + Send),
+        statement: &S,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, PgError> {
         let asked = i64::from(self.documents);
         let mut all = values.to_vec();
         all.push(&asked);
-        let mut room = Room::new(self.documents, PORTION_BYTES);
+        let mut room = PageBudget::new(self.documents, PORTION_BYTES);
         let mut rows = Vec::new();
         let sent = client.query_raw(statement, all.iter().copied()).await?;
         let sent = collect(sent, &mut rows, &mut room).await?;
@@ -382,17 +383,21 @@ impl Portions {
     }
 }
 
-/// What the server has sent.
+/// Rows received from the server, including discarded ones.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sent {
+struct StreamTotals {
     rows: u64,
     bytes: u64,
 }
 
-/// Adds the rows that there is room for, and counts all.
-async fn collect(sent: RowStream, rows: &mut Vec<Row>, room: &mut Room) -> Result<Sent, PgError> {
+/// Collects the rows that fit into the budget, and counts all.
+async fn collect(
+    sent: RowStream,
+    rows: &mut Vec<Row>,
+    room: &mut PageBudget,
+) -> Result<StreamTotals, PgError> {
     let mut sent = pin!(sent);
-    let mut all = Sent::default();
+    let mut all = StreamTotals::default();
     while let Some(row) = sent.try_next().await? {
         all.rows += 1;
         all.bytes += row.raw_size_bytes() as u64;

@@ -1,21 +1,23 @@
-//! What is there already of what a group of writes is about, and what single requests ask for.
+//! Look-ups for groups of writes and for single requests.
 
-use std::error::Error;
-
-use egret_postgres::tokio_postgres::types::{FromSql, ToSql, Type};
+use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Row, Statement};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::core::group::Deleted;
+use super::jsonb::ReceivedJson;
+use crate::core::write::DeletedDocument;
 use crate::error::DocumentsError;
-use crate::model::{CollectionId, DocumentId, Done, Written};
+use crate::model::{
+    CollectionId, CollectionKey, DocumentId, DocumentNumber, TenantId, WriteOutcome, WriteReceipt,
+};
 
-/// The columns of a document in every statement that gives documents, from the second on.
+/// Columns of a document in every statement that returns documents, from the second on.
 pub(super) const COLUMNS: &str = "d.collection_id, d.id, d.version, d.targets, d.body, d.modified_at, d.created_by, d.modified_by, d.trace_id";
 
-/// Documents by identities. What is looked up of each comes after it is found (`OFFSET 0`), whatever the planner thinks of a table that was small.
-pub fn by_alias_sql() -> String {
+/// Documents by alias. `OFFSET 0` forces a lookup for each row, whatever the planner estimates for
+/// a table that was small.
+pub(crate) fn by_alias_sql() -> String {
     format!(
         "SELECT w.place::integer, {COLUMNS} \
          FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
@@ -25,8 +27,7 @@ pub fn by_alias_sql() -> String {
     )
 }
 
-/// Documents by numbers.
-pub fn by_number_sql() -> String {
+pub(crate) fn by_number_sql() -> String {
     format!(
         "SELECT w.place::integer, {COLUMNS} \
          FROM unnest($1::integer[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS w (tenant_id, collection_id, number, place) \
@@ -35,13 +36,14 @@ pub fn by_number_sql() -> String {
     )
 }
 
-/// The numbers of documents by identities.
+/// Numbers of documents by alias.
 pub const RESOLVE: &str = "SELECT w.place::integer, a.number \
      FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
      CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a";
 
-/// Documents by identities, documents by numbers and numbers by identities, together: the kind of each row, and the number where it is of the last.
-pub fn look_sql() -> String {
+/// Documents by alias, documents by number and numbers by alias in one statement. Each row has its
+/// kind, and rows of the third kind have the number.
+pub(crate) fn look_sql() -> String {
     format!(
         "SELECT w.place::integer, {COLUMNS}, 0, NULL::bigint \
          FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
@@ -60,8 +62,8 @@ pub fn look_sql() -> String {
     )
 }
 
-/// Who refers to documents: for each the first, and how many there are, of which no more are counted than one over a limit. A document that
-/// refers to itself does not count, nor do those that let go what they refer to.
+/// Referrers of documents: for each the first ones, and their number, counted up to one over a
+/// limit. References of a document to itself do not count, nor do those from excluded documents.
 pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.collection_id, d.id \
      FROM unnest($1::integer[], $2::bigint[]) WITH ORDINALITY AS w (tenant_id, number, place) \
      CROSS JOIN LATERAL (SELECT count(*) AS referrers FROM ( \
@@ -73,53 +75,50 @@ pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.colle
          WHERE d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source OFFSET 0) AS d ON true \
      WHERE counted.referrers > 0";
 
-/// The answers of requests that came before.
-pub const ANSWERS: &str = "SELECT w.place::integer, r.print, r.kinds, r.ids, r.versions \
+/// Stored answers of idempotent requests.
+pub(crate) const ANSWERS: &str = "SELECT w.place::integer, r.print, r.kinds, r.ids, r.versions \
      FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, key, place) \
      CROSS JOIN LATERAL (SELECT * FROM egret.document_request AS r WHERE r.tenant_id = w.tenant_id AND r.key = w.key OFFSET 0) AS r";
 
-/// The last versions of documents that are deleted.
+/// Last versions of deleted documents.
 pub const DELETED: &str = "SELECT w.place::integer, v.version, v.created_by \
      FROM unnest($1::integer[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS w (tenant_id, collection_id, number, place) \
      CROSS JOIN LATERAL (SELECT v.version, v.created_by FROM egret.document_version AS v \
          WHERE v.tenant_id = w.tenant_id AND v.collection_id = w.collection_id AND v.number = w.number AND v.is_deleted OFFSET 0) AS v";
 
-/// What a request was answered.
+/// Stored answer of an idempotent request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
-    /// Of what it asked for.
+pub struct StoredReply {
+    /// Fingerprint of the request's content.
     pub print: Uuid,
-    /// What was done.
-    pub written: Vec<Written>,
+    /// Receipts of its writes.
+    pub written: Vec<WriteReceipt>,
 }
 
-/// The answers of requests, in the order in which they were asked for; none where there is none.
-///
-/// # Errors
-/// What the server says.
+/// Stored answers by idempotency key, in the order of the keys; none where there is none.
 pub async fn answers(
     client: &Client,
     statement: &Statement,
-    (tenants, keys): (&[i32], &[Uuid]),
-) -> Result<Vec<Option<Answered>>, PgError> {
+    tenants: &[TenantId],
+    keys: &[Uuid],
+) -> Result<Vec<Option<StoredReply>>, PgError> {
     let mut all = vec![None; keys.len()];
     for row in client.query(statement, &[&tenants, &keys]).await? {
-        all[place(&row)] = Some(Answered::of(&row));
+        all[place(&row)] = Some(StoredReply::of(&row));
     }
     Ok(all)
 }
 
-impl Answered {
-    /// That of a row.
+impl StoredReply {
     pub fn of(row: &Row) -> Self {
         let (kinds, ids): (Vec<i8>, Vec<Uuid>) = (row.get(2), row.get(3));
         let versions: Vec<i32> = row.get(4);
         let each = kinds.into_iter().zip(ids).zip(versions);
         let written = each.filter_map(|((kind, id), version)| {
-            Some(Written {
+            Some(WriteReceipt {
                 id: DocumentId::stored(id),
                 version,
-                done: Done::of(kind)?,
+                done: WriteOutcome::of(kind)?,
             })
         });
         Self {
@@ -129,21 +128,17 @@ impl Answered {
     }
 }
 
-/// Of documents that are deleted the last version, and who made them, in the order in which they were asked for; none where there is none.
-///
-/// # Errors
-/// What the server says.
+/// Last versions and creators of deleted documents, in the order of the numbers; none where there
+/// is none.
 pub async fn deleted(
     client: &Client,
     statement: &Statement,
-    (tenants, collections, numbers): (&[i32], &[i32], &[i64]),
-) -> Result<Vec<Option<Deleted>>, PgError> {
-    let mut all = vec![None; numbers.len()];
-    let rows = client
-        .query(statement, &[&tenants, &collections, &numbers])
-        .await?;
-    for row in rows {
-        all[place(&row)] = Some(Deleted {
+    asked: NumberKeys<'_>,
+) -> Result<Vec<Option<DeletedDocument>>, PgError> {
+    let mut all = vec![None; asked.numbers.len()];
+    let values: [&(dyn ToSql + Sync); 3] = [&asked.tenants, &asked.collections, &asked.numbers];
+    for row in client.query(statement, &values).await? {
+        all[place(&row)] = Some(DeletedDocument {
             version: row.get(1),
             creator: row.get(2),
         });
@@ -153,36 +148,36 @@ pub async fn deleted(
 
 /// A document as it is stored.
 #[derive(Clone, Debug)]
-pub struct Stored {
-    /// What it is one of.
+pub struct StoredDocument {
+    /// Number of its collection.
     pub collection: CollectionId,
-    /// Its id.
+    /// Id of the document.
     pub id: DocumentId,
-    /// How often it was written, from 1.
+    /// Version of the document, from 1.
     pub version: i32,
-    /// The numbers of the documents that it refers to.
-    pub targets: Vec<i64>,
-    /// JSON.
+    /// Numbers of the documents that it refers to.
+    pub targets: Vec<DocumentNumber>,
+    /// Body as JSON text.
     pub body: String,
-    /// When it was written last.
+    /// Time of the last write.
     pub modified_at: std::time::SystemTime,
-    /// Who made it.
+    /// Author of the write that created it.
     pub created_by: Option<String>,
-    /// Who wrote it last.
+    /// Author of the last write.
     pub modified_by: Option<String>,
-    /// The request that did, as its trace calls it.
+    /// Trace id of the last write's request.
     pub trace: Option<String>,
 }
 
-impl Stored {
-    /// The document of a row, from its second column on.
+impl StoredDocument {
+    /// Reads a document from a row, from its second column on.
     pub fn of(row: &Row) -> Self {
         Self {
-            collection: CollectionId(row.get(1)),
+            collection: row.get(1),
             id: DocumentId::stored(row.get(2)),
             version: row.get(3),
             targets: row.get(4),
-            body: row.get::<_, Text>(5).0,
+            body: row.get::<_, ReceivedJson>(5).0,
             modified_at: row.get(6),
             created_by: row.get(7),
             modified_by: row.get(8),
@@ -190,10 +185,10 @@ impl Stored {
         }
     }
 
-    /// Its body.
+    /// Parses the body.
     ///
     /// # Errors
-    /// It is not what was put there.
+    /// [`DocumentsError::Damaged`]: the stored text is not valid JSON.
     pub fn value(&self) -> Result<Value, DocumentsError> {
         serde_json::from_str(&self.body).map_err(|error| DocumentsError::Damaged {
             id: self.id,
@@ -202,154 +197,157 @@ impl Stored {
     }
 }
 
-/// Who refers to a document.
+/// Referrers of a document, counted up to a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// How many, up to the limit that was asked for.
+pub struct ReferrerCounts {
+    /// Number of referrers, at most the limit.
     pub count: i64,
-    /// Whether there are more.
+    /// Whether there are more than the limit.
     pub is_more: bool,
-    /// The first of them.
+    /// The first referrers, by id.
     pub first: Vec<(CollectionId, DocumentId)>,
 }
 
-/// The place in the list that was asked for: the statement counts from one.
+/// Index in the list of keys: the statement counts from one.
 fn place(row: &Row) -> usize {
-    usize::try_from(row.get::<_, i32>(0) - 1).expect("places begin at one")
+    usize::try_from(row.get::<_, i32>(0) - 1).expect("the statement counts from one")
 }
 
-/// Documents by what names them, in the order in which they were asked for; none where there is none.
-///
-/// # Errors
-/// What the server says.
+/// Documents by alias, in the order of the aliases; none where there is none.
 pub async fn by_alias(
     client: &Client,
     statement: &Statement,
-    (tenants, aliases): (&[i32], &[Uuid]),
-) -> Result<Vec<Option<Stored>>, PgError> {
-    let rows = client.query(statement, &[&tenants, &aliases]).await?;
-    Ok(stored(tenants.len(), &rows))
+    asked: AliasKeys<'_>,
+) -> Result<Vec<Option<StoredDocument>>, PgError> {
+    let values: [&(dyn ToSql + Sync); 2] = [&asked.tenants, &asked.aliases];
+    let rows = client.query(statement, &values).await?;
+    Ok(stored(asked.tenants.len(), &rows))
 }
 
-/// The same by numbers.
-///
-/// # Errors
-/// What the server says.
+/// Documents by number, in the order of the numbers; none where there is none.
 pub async fn by_number(
     client: &Client,
     statement: &Statement,
-    (tenants, collections, numbers): (&[i32], &[i32], &[i64]),
-) -> Result<Vec<Option<Stored>>, PgError> {
-    let rows = client
-        .query(statement, &[&tenants, &collections, &numbers])
-        .await?;
-    Ok(stored(tenants.len(), &rows))
+    asked: NumberKeys<'_>,
+) -> Result<Vec<Option<StoredDocument>>, PgError> {
+    let values: [&(dyn ToSql + Sync); 3] = [&asked.tenants, &asked.collections, &asked.numbers];
+    let rows = client.query(statement, &values).await?;
+    Ok(stored(asked.tenants.len(), &rows))
 }
 
-/// What is looked up together, each with the tenants first.
+/// Aliases to look up, column by column.
 #[derive(Clone, Copy, Debug)]
-pub struct Looked<'a> {
-    /// Documents by identities.
-    pub by_alias: (&'a [i32], &'a [Uuid]),
-    /// Documents by collections and numbers.
-    pub by_number: (&'a [i32], &'a [i32], &'a [i64]),
-    /// Numbers by identities.
-    pub numbers: (&'a [i32], &'a [Uuid]),
+pub struct AliasKeys<'a> {
+    pub tenants: &'a [TenantId],
+    pub aliases: &'a [Uuid],
 }
 
-/// What there is of it, in the order in which it was asked for.
+/// Documents to look up by their numbers, column by column.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberKeys<'a> {
+    pub tenants: &'a [TenantId],
+    pub collections: &'a [CollectionId],
+    pub numbers: &'a [DocumentNumber],
+}
+
+/// Keys to look up in one statement.
+#[derive(Clone, Copy, Debug)]
+pub struct LookupQuery<'a> {
+    /// Aliases whose documents are read.
+    pub by_alias: AliasKeys<'a>,
+    /// Collections and numbers whose documents are read.
+    pub by_number: NumberKeys<'a>,
+    /// Aliases whose documents' numbers are read.
+    pub numbers: AliasKeys<'a>,
+}
+
+/// Result of a look-up, each kind in the order of its keys.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// Documents by identities.
-    pub by_alias: Vec<Option<Stored>>,
-    /// Documents by collections and numbers.
-    pub by_number: Vec<Option<Stored>>,
-    /// Numbers by identities.
-    pub numbers: Vec<Option<i64>>,
+pub struct LookupRows {
+    /// Documents found by alias.
+    pub by_alias: Vec<Option<StoredDocument>>,
+    /// Documents found by number.
+    pub by_number: Vec<Option<StoredDocument>>,
+    /// Numbers found by alias.
+    pub numbers: Vec<Option<DocumentNumber>>,
 }
 
-/// Looks all of it up by one statement.
-///
-/// # Errors
-/// What the server says.
+/// Executes a look-up by one statement.
 pub async fn look(
     client: &Client,
     statement: &Statement,
-    asked: Looked<'_>,
-) -> Result<Seen, PgError> {
-    let ((tenants, aliases), (owners, collections, numbers)) = (asked.by_alias, asked.by_number);
-    let (of, names) = asked.numbers;
+    asked: LookupQuery<'_>,
+) -> Result<LookupRows, PgError> {
+    let (by_alias, by_number, numbers) = (asked.by_alias, asked.by_number, asked.numbers);
     let values: [&(dyn ToSql + Sync); 7] = [
-        &tenants,
-        &aliases,
-        &owners,
-        &collections,
-        &numbers,
-        &of,
-        &names,
+        &by_alias.tenants,
+        &by_alias.aliases,
+        &by_number.tenants,
+        &by_number.collections,
+        &by_number.numbers,
+        &numbers.tenants,
+        &numbers.aliases,
     ];
-    let mut seen = Seen {
-        by_alias: vec![None; aliases.len()],
-        by_number: vec![None; numbers.len()],
-        numbers: vec![None; names.len()],
+    let mut seen = LookupRows {
+        by_alias: vec![None; by_alias.aliases.len()],
+        by_number: vec![None; by_number.numbers.len()],
+        numbers: vec![None; numbers.aliases.len()],
     };
     for row in client.query(statement, &values).await? {
         let place = place(&row);
         match row.get::<_, i32>(10) {
-            0 => seen.by_alias[place] = Some(Stored::of(&row)),
-            1 => seen.by_number[place] = Some(Stored::of(&row)),
+            0 => seen.by_alias[place] = Some(StoredDocument::of(&row)),
+            1 => seen.by_number[place] = Some(StoredDocument::of(&row)),
             _ => seen.numbers[place] = row.get(11),
         }
     }
     Ok(seen)
 }
 
-/// Documents at the places that rows name in their first column.
-pub fn stored(count: usize, rows: &[Row]) -> Vec<Option<Stored>> {
+/// Documents at the indexes that the rows have in their first column.
+pub fn stored(count: usize, rows: &[Row]) -> Vec<Option<StoredDocument>> {
     let mut all = Vec::new();
     all.resize_with(count, || None);
     for row in rows {
-        all[place(row)] = Some(Stored::of(row));
+        all[place(row)] = Some(StoredDocument::of(row));
     }
     all
 }
 
-/// The numbers of documents by identities, in the order in which they were asked for; none where there is none.
-///
-/// # Errors
-/// What the server says.
+/// Numbers of documents by alias, in the order of the aliases; none where there is none.
 pub async fn resolve(
     client: &Client,
     statement: &Statement,
-    (tenants, aliases): (&[i32], &[Uuid]),
-) -> Result<Vec<Option<i64>>, PgError> {
-    let mut all = vec![None; aliases.len()];
-    for row in client.query(statement, &[&tenants, &aliases]).await? {
+    asked: AliasKeys<'_>,
+) -> Result<Vec<Option<DocumentNumber>>, PgError> {
+    let mut all = vec![None; asked.aliases.len()];
+    let values: [&(dyn ToSql + Sync); 2] = [&asked.tenants, &asked.aliases];
+    for row in client.query(statement, &values).await? {
         all[place(&row)] = Some(row.get(1));
     }
     Ok(all)
 }
 
-/// Who refers to documents, those that `let_go` aside: of each at most `first_max` are named and `count_max` counted.
-///
-/// # Errors
-/// What the server says.
+/// Referrers of documents, except those in `ignored`: of each at most `first_max` are listed and
+/// `count_max` counted.
 pub async fn referrers(
     client: &Client,
     statement: &Statement,
-    (tenants, numbers): (&[i32], &[i64]),
-    let_go: &[i64],
-    (first_max, count_max): (i64, i64),
-) -> Result<Vec<Counted>, PgError> {
-    let mut all = vec![Counted::default(); numbers.len()];
-    let values: [&(dyn ToSql + Sync); 5] = [&tenants, &numbers, &first_max, &count_max, &let_go];
+    tenants: &[TenantId],
+    numbers: &[DocumentNumber],
+    ignored: &[DocumentNumber],
+    first_max: i64,
+    count_max: i64,
+) -> Result<Vec<ReferrerCounts>, PgError> {
+    let mut all = vec![ReferrerCounts::default(); numbers.len()];
+    let values: [&(dyn ToSql + Sync); 5] = [&tenants, &numbers, &first_max, &count_max, &ignored];
     for row in client.query(statement, &values).await? {
         let one = &mut all[place(&row)];
         let count: i64 = row.get(1);
         (one.count, one.is_more) = (count.min(count_max), count > count_max);
-        // An edge may lead from a document that is not there: that one counts, and is not named.
+        // A dangling edge, whose source does not exist, counts, but cannot be listed.
         let id: Option<Uuid> = row.get(3);
-        let named = id.map(|id| (CollectionId(row.get(2)), DocumentId::stored(id)));
+        let named = id.map(|id| (row.get(2), DocumentId::stored(id)));
         one.first.extend(named);
     }
     for one in &mut all {
@@ -358,32 +356,17 @@ pub async fn referrers(
     Ok(all)
 }
 
-/// JSON as the server has it.
-pub(super) struct Text(pub(super) String);
-
-impl<'a> FromSql<'a> for Text {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
-        match raw {
-            [1, text @ ..] => Ok(Self(std::str::from_utf8(text)?.to_owned())),
-            _ => Err("the server sends JSON in a format that is not known".into()),
-        }
-    }
-
-    fn accepts(kind: &Type) -> bool {
-        *kind == Type::JSONB
-    }
-}
-
 /// Documents of a collection after a number, in order.
-pub fn export_sql(tenant: i32, collection: i32) -> String {
+pub(crate) fn export_sql(key: CollectionKey) -> String {
+    let (tenant, collection) = (key.tenant.0, key.collection.0);
     format!(
         "SELECT 1, {COLUMNS} FROM egret.document AS d \
          WHERE d.tenant_id = {tenant} AND d.collection_id = {collection} AND d.number > $1 ORDER BY d.number LIMIT $2"
     )
 }
 
-/// The documents that refer to one, in the order of their numbers from `after` on. Edges from nowhere do not count.
-pub fn referring_sql() -> String {
+/// The documents that refer to one, ordered by number, after a number. Dangling edges do not count.
+pub(crate) fn referring_sql() -> String {
     format!(
         "SELECT 1, {COLUMNS} FROM egret.document_reference AS e \
          CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \

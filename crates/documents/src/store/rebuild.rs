@@ -1,66 +1,57 @@
-//! What is written anew of documents when what is declared of them changes: names, and what they refer to.
+//! Statements that rebuild aliases and references when definitions change.
 
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Error as PgError, GenericClient};
 use uuid::Uuid;
 
-use super::edges::EdgeRows;
-use super::query::Portions;
-use crate::core::edges::{arranged, changed};
-use crate::model::{CollectionId, DocumentId, TenantId};
+use super::edges::{EdgeKeys, EdgeRows};
+use super::query::BoundedChunks;
+use crate::core::edges::{assign_slots, changed};
+use crate::model::{CollectionId, CollectionKey, DocumentId, DocumentNumber, TenantId};
 
-/// A document as far as what is declared of it matters.
+/// The columns of a document that a rebuild needs.
 #[derive(Clone, Debug)]
-pub struct Row {
-    /// Whose.
-    pub tenant: i32,
-    /// Its id.
+pub struct RebuildRow {
+    pub tenant: TenantId,
     pub id: DocumentId,
-    /// JSON.
     pub body: String,
-    /// The numbers of the documents that it refers to.
-    pub targets: Vec<i64>,
+    /// Numbers of the documents that it refers to.
+    pub targets: Vec<DocumentNumber>,
 }
 
 /// Documents of a tenant and collection after a number, in order.
-///
-/// # Errors
-/// What the server says.
 pub async fn page(
     client: &impl GenericClient,
-    (tenant, collection): (TenantId, CollectionId),
-    after: i64,
-    portions: &mut Portions,
-) -> Result<Vec<Row>, PgError> {
+    place: CollectionKey,
+    after: DocumentNumber,
+    portions: &mut BoundedChunks,
+) -> Result<Vec<RebuildRow>, PgError> {
     let sql = "SELECT d.tenant_id, d.id, d.body::text, d.targets FROM egret.document AS d \
          WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number > $3 ORDER BY d.number LIMIT $4";
-    let after: [&(dyn ToSql + Sync); 3] = [&tenant.0, &collection.0, &after];
+    let after: [&(dyn ToSql + Sync); 3] = [&place.tenant, &place.collection, &after];
     let rows = portions.next(client, sql, &after).await?;
     Ok(rows.iter().map(of).collect())
 }
 
-/// Those of these documents that are there, whosever they are.
-///
-/// # Errors
-/// What the server says.
-pub async fn these(
+/// Those of these documents that exist, of any tenant.
+pub(crate) async fn these(
     client: &impl GenericClient,
     collection: CollectionId,
-    documents: &[(i32, DocumentId)],
-) -> Result<Vec<Row>, PgError> {
+    documents: &[(TenantId, DocumentId)],
+) -> Result<Vec<RebuildRow>, PgError> {
     let sql = "SELECT d.tenant_id, d.id, d.body::text, d.targets FROM unnest($2::integer[], $3::bigint[]) AS w (tenant_id, number) \
          CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
              WHERE d.tenant_id = w.tenant_id AND d.collection_id = $1 AND d.number = w.number OFFSET 0) AS d";
-    let tenants: Vec<i32> = documents.iter().map(|(tenant, _)| *tenant).collect();
-    let numbers: Vec<i64> = documents.iter().map(|(_, id)| id.number()).collect();
+    let tenants: Vec<TenantId> = documents.iter().map(|(tenant, _)| *tenant).collect();
+    let numbers: Vec<DocumentNumber> = documents.iter().map(|(_, id)| id.number()).collect();
     let rows = client
-        .query(sql, &[&collection.0, &tenants, &numbers])
+        .query(sql, &[&collection, &tenants, &numbers])
         .await?;
     Ok(rows.iter().map(of).collect())
 }
 
-fn of(row: &egret_postgres::tokio_postgres::Row) -> Row {
-    Row {
+fn of(row: &egret_postgres::tokio_postgres::Row) -> RebuildRow {
+    RebuildRow {
         tenant: row.get(0),
         id: DocumentId::stored(row.get(1)),
         body: row.get(2),
@@ -68,51 +59,44 @@ fn of(row: &egret_postgres::tokio_postgres::Row) -> Row {
     }
 }
 
-/// Names of documents, column by column.
+/// New aliases of documents, column by column.
 #[derive(Debug, Default)]
-pub struct Named {
-    /// Whose.
-    pub tenants: Vec<i32>,
-    /// How they are called.
+pub struct AliasRows {
+    pub tenants: Vec<TenantId>,
     pub aliases: Vec<Uuid>,
-    /// Which they are.
-    pub numbers: Vec<i64>,
+    pub numbers: Vec<DocumentNumber>,
 }
 
-/// Documents that refer to something else than they did, column by column.
+/// Documents whose references change, column by column.
 #[derive(Debug, Default)]
-pub struct Referring {
-    /// Whose.
-    pub tenants: Vec<i32>,
-    /// Which they are.
-    pub numbers: Vec<i64>,
-    /// Where the targets of each end.
+pub struct ReferenceRows {
+    pub tenants: Vec<TenantId>,
+    pub numbers: Vec<DocumentNumber>,
+    /// End of each document's targets in `targets`.
     pub ends: Vec<i32>,
-    /// What they refer to.
-    pub targets: Vec<i64>,
-    /// Rows of edges that were not there.
-    new: EdgeRows,
-    /// Rows of edges that go: whose, the first target of each, from which document.
-    gone: (Vec<i32>, Vec<i64>, Vec<i64>),
+    /// Numbers of all targets, document after document.
+    pub targets: Vec<DocumentNumber>,
+    /// Rows of edges to insert.
+    inserted: EdgeRows,
+    /// Rows of edges to delete, by their first targets.
+    deleted: EdgeKeys,
 }
 
-impl Referring {
-    /// A document of a collection that refers to these, each once; nothing is written where it did so before.
-    pub fn push(&mut self, row: &Row, collection: CollectionId, targets: &[i64]) {
-        let order = arranged(&row.targets, targets);
+impl ReferenceRows {
+    /// Adds a document with its new targets, each once, unless they are the same as before.
+    pub fn push(&mut self, row: &RebuildRow, collection: CollectionId, targets: &[DocumentNumber]) {
+        let order = assign_slots(&row.targets, targets);
         if row.targets == order {
             return;
         }
         let number = row.id.number();
-        let (gone, new) = changed(&row.targets, &order);
-        for edges in gone {
-            self.gone.0.push(row.tenant);
-            self.gone.1.push(edges[0]);
-            self.gone.2.push(number);
+        let (deleted, new) = changed(&row.targets, &order);
+        for edges in deleted {
+            self.deleted.push(row.tenant, edges[0], number);
         }
-        let place = (TenantId(row.tenant), collection);
+        let key = CollectionKey::new(row.tenant, collection);
         for edges in new {
-            self.new.push(place, edges, number);
+            self.inserted.push(key, edges, number);
         }
         self.tenants.push(row.tenant);
         self.numbers.push(number);
@@ -123,11 +107,8 @@ impl Referring {
     }
 }
 
-/// Nothing of a collection is found by an identity any more.
-///
-/// # Errors
-/// What the server says.
-pub async fn forget_names(
+/// Deletes all aliases of a collection.
+pub(crate) async fn forget_names(
     client: &impl GenericClient,
     collection: CollectionId,
 ) -> Result<(), PgError> {
@@ -135,53 +116,53 @@ pub async fn forget_names(
     client.execute(sql, &[&collection.0]).await.map(drop)
 }
 
-/// Documents are found by these identities, those aside that others have. Returns how many that are not.
-///
-/// # Errors
-/// What the server says.
+/// Inserts aliases, except those that belong to another document already. Returns how many were not
+/// inserted.
 pub async fn name(
     client: &impl GenericClient,
     collection: CollectionId,
-    named: &Named,
+    named: &AliasRows,
 ) -> Result<u64, PgError> {
     let sql = "INSERT INTO egret.document_alias (tenant_id, collection_id, alias, number) \
          SELECT n.tenant_id, $1, n.alias, n.number FROM unnest($2::integer[], $3::uuid[], $4::bigint[]) AS n (tenant_id, alias, number) \
          ON CONFLICT DO NOTHING";
-    let Named {
+    let AliasRows {
         tenants,
         aliases,
         numbers,
     } = named;
-    let values: [&(dyn ToSql + Sync); 4] = [&collection.0, tenants, aliases, numbers];
+    let values: [&(dyn ToSql + Sync); 4] = [&collection, tenants, aliases, numbers];
     let written = client.execute(sql, &values).await?;
     Ok(numbers.len() as u64 - written)
 }
 
-/// Documents refer to these from now on.
-///
-/// # Errors
-/// What the server says.
+/// Stores the new targets and edges of documents.
 pub async fn refer(
     client: &impl GenericClient,
     collection: CollectionId,
-    referring: &Referring,
+    referring: &ReferenceRows,
 ) -> Result<(), PgError> {
     let gone = "DELETE FROM egret.document_edge AS e \
          USING unnest($1::integer[], $2::bigint[], $3::bigint[]) AS g (tenant_id, target, source) \
          WHERE e.tenant_id = g.tenant_id AND e.target = g.target AND e.source = g.source";
-    let (tenants, targets, sources) = &referring.gone;
-    client.execute(gone, &[tenants, targets, sources]).await?;
+    let deleted = &referring.deleted;
+    client
+        .execute(
+            gone,
+            &[&deleted.tenants, &deleted.targets, &deleted.sources],
+        )
+        .await?;
     let changed = "UPDATE egret.document AS d SET targets = ($4::bigint[])[c.begun + 1 : c.ended] \
          FROM (SELECT x.*, lag(x.ended, 1, 0) OVER (ORDER BY x.place) AS begun \
                FROM unnest($2::integer[], $3::bigint[], $5::integer[]) WITH ORDINALITY AS x (tenant_id, number, ended, place)) AS c \
          WHERE d.tenant_id = c.tenant_id AND d.collection_id = $1 AND d.number = c.number";
     let values: [&(dyn ToSql + Sync); 5] = [
-        &collection.0,
+        &collection,
         &referring.tenants,
         &referring.numbers,
         &referring.targets,
         &referring.ends,
     ];
     client.execute(changed, &values).await?;
-    referring.new.write(client).await
+    referring.inserted.write(client).await
 }

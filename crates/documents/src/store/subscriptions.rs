@@ -1,37 +1,35 @@
-//! Who is told what becomes of documents, as it is remembered.
+//! Subscriptions stored in a database.
 
+use crate::model::{CollectionId, FeedPosition, TenantId};
 use std::time::SystemTime;
 
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Row};
 
-/// Somebody who is told.
+/// Stored row of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// Whose documents.
-    pub tenant: i32,
-    /// Its name.
+    pub tenant: TenantId,
     pub name: String,
-    /// Of this collection alone.
-    pub collection: Option<i32>,
-    /// Where to.
+    /// Only changes of this collection are delivered; none: of all.
+    pub collection: Option<CollectionId>,
     pub destination: Destination,
-    /// Up to this position he has been told.
-    pub position: i64,
-    /// Since when.
+    /// Last delivered position of the feed.
+    pub position: FeedPosition,
+    /// Time at which the subscription was created.
     pub created_at: SystemTime,
 }
 
-/// Where changes go.
+/// Destination of a subscription's changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To an address, by POST.
+    /// An HTTP POST to this URL.
     Webhook(String),
-    /// As tasks, one for each change, in a queue.
+    /// Tasks in this queue, one for each change.
     Queue(String),
 }
 
 impl Destination {
-    /// As it is stored: what it is, and which.
+    /// Kind and target as stored.
     fn parts(&self) -> (&'static str, &str) {
         match self {
             Self::Webhook(url) => ("webhook", url),
@@ -57,26 +55,21 @@ fn of(row: &Row) -> Subscription {
     }
 }
 
-/// All, by tenants and names.
-///
-/// # Errors
-/// What the server says.
+/// All subscriptions, ordered by tenant and name.
 pub async fn all(client: &Client) -> Result<Vec<Subscription>, PgError> {
     let sql = format!("SELECT {COLUMNS} FROM egret.document_subscription ORDER BY tenant_id, name");
     Ok(client.query(&sql, &[]).await?.iter().map(of).collect())
 }
 
-/// Remembers one, which begins after a position: the last, where none is given. One of this name that is there is told on from where it was,
-/// unless a position is given.
-///
-/// # Errors
-/// What the server says.
+/// Creates or replaces a subscription. Without a position, a new one starts at the end of the feed,
+/// and an existing one keeps its own.
 pub async fn put(
     client: &Client,
-    (tenant, name): (i32, &str),
-    collection: Option<i32>,
+    tenant: TenantId,
+    name: &str,
+    collection: Option<CollectionId>,
     destination: &Destination,
-    after: Option<i64>,
+    after: Option<FeedPosition>,
 ) -> Result<Subscription, PgError> {
     let sql = format!(
         "INSERT INTO egret.document_subscription AS s (tenant_id, name, collection_id, kind, target, position) \
@@ -91,23 +84,17 @@ pub async fn put(
     Ok(of(&row))
 }
 
-/// Forgets one. Returns whether there was one.
-///
-/// # Errors
-/// What the server says.
-pub async fn remove(client: &Client, tenant: i32, name: &str) -> Result<bool, PgError> {
+/// Deletes a subscription. Returns whether it existed.
+pub async fn remove(client: &Client, tenant: TenantId, name: &str) -> Result<bool, PgError> {
     let sql = "DELETE FROM egret.document_subscription WHERE tenant_id = $1 AND name = $2";
     Ok(client.execute(sql, &[&tenant, &name]).await? > 0)
 }
 
-/// It has been told up to a position, if it is where it was.
-///
-/// # Errors
-/// What the server says.
+/// Advances the position of a subscription, unless it was changed meanwhile.
 pub async fn advance(
     client: &Client,
     subscription: &Subscription,
-    position: i64,
+    position: FeedPosition,
 ) -> Result<(), PgError> {
     let sql = "UPDATE egret.document_subscription SET position = $4 WHERE tenant_id = $1 AND name = $2 AND position = $3";
     let Subscription {

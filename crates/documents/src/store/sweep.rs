@@ -1,19 +1,17 @@
-//! What is kept for a time only goes.
+//! Deletion of expired rows.
 //!
-//! Rows carry the database's time. It is compared with the earlier of that time and Egret's own: nothing is
-//! deleted because the wall clock of the database's machine has jumped ahead, and Egret's time has not followed.
+//! Rows carry the database's time. It is compared with the earlier of that time and Egret's own, so
+//! that a clock of the database's machine that jumps ahead does not expire anything.
 
+use crate::model::CollectionId;
 use std::time::SystemTime;
 
 use egret_postgres::tokio_postgres::{Client, Error as PgError};
 
-/// Rows that go at a time.
+/// Rows deleted by one statement, at most.
 const ROWS: i64 = 5_000;
 
-/// Answers of requests that came longer ago than so many seconds go. Returns how many went.
-///
-/// # Errors
-/// What the server says.
+/// Deletes answers of idempotent requests older than this. Returns how many were deleted.
 pub async fn requests(client: &Client, as_of: SystemTime, seconds: f64) -> Result<u64, PgError> {
     let sql = "DELETE FROM egret.document_request WHERE (tenant_id, key) IN (SELECT tenant_id, key FROM egret.document_request \
          WHERE at < least(now(), $3) - make_interval(secs => $1) LIMIT $2)";
@@ -27,11 +25,8 @@ pub async fn requests(client: &Client, as_of: SystemTime, seconds: f64) -> Resul
     }
 }
 
-/// Changes that were told longer ago than so many seconds are forgotten; from the first on, so that the feed has no gap. The last transaction's stay:
-/// what comes next begins after it.
-///
-/// # Errors
-/// What the server says.
+/// Deletes changes older than this from the beginning of the feed, so that it has no gap. The last
+/// transaction is kept: the next position follows from it.
 pub async fn feed(client: &Client, as_of: SystemTime, seconds: f64) -> Result<(), PgError> {
     let sql = "WITH first AS (SELECT position, at FROM egret.document_feed ORDER BY position LIMIT $2), \
          young AS (SELECT min(position) AS position FROM first WHERE at >= least(now(), $3) - make_interval(secs => $1)), \
@@ -49,14 +44,11 @@ pub async fn feed(client: &Client, as_of: SystemTime, seconds: f64) -> Result<()
     }
 }
 
-/// What documents of a collection were longer than so many days ago goes.
-///
-/// # Errors
-/// What the server says.
+/// Deletes versions of a collection's documents that were replaced more than `days` ago.
 pub async fn versions(
     client: &Client,
     as_of: SystemTime,
-    collection: i32,
+    collection: CollectionId,
     days: i32,
 ) -> Result<(), PgError> {
     let sql = "DELETE FROM egret.document_version WHERE (tenant_id, collection_id, number, version) IN ( \
@@ -72,7 +64,8 @@ pub async fn versions(
     }
 }
 
-/// Documents of a tenant's collection that have a number below one, those after one. Gives their ids, and whether others refer to them.
+/// Documents of a tenant's collection with numbers between two bounds, exclusive: their ids, and
+/// whether others refer to them.
 pub const OLD: &str = "SELECT d.id, EXISTS (SELECT FROM egret.document_reference AS e \
          WHERE e.tenant_id = d.tenant_id AND e.target = d.number AND e.source <> d.number) \
      FROM egret.document AS d \

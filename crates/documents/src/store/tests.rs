@@ -1,5 +1,5 @@
-//! What once was slow elsewhere, and is to stay away here: statements that look into every partition, reads that take a transaction's number,
-//! indexes that are there twice.
+//! Plans and tables: no statement scans every partition, no read assigns a transaction id, no index
+//! is redundant.
 
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{Client, SimpleQueryMessage};
@@ -21,7 +21,7 @@ async fn installed(version: u32) -> (TestDatabase, Client) {
     (database, client)
 }
 
-/// What a statement that was prepared does for these values.
+/// The executed plan of a prepared statement with these values (`EXPLAIN ANALYZE`).
 async fn plan(client: &Client, sql: &str, values: &str) -> Value {
     let prepare = format!("DEALLOCATE ALL; PREPARE asked AS {sql}");
     client.batch_execute(&prepare).await.unwrap();
@@ -34,7 +34,7 @@ async fn plan(client: &Client, sql: &str, values: &str) -> Value {
     serde_json::from_str(row.unwrap()).unwrap()
 }
 
-/// The relations that were really looked at, each with how it was.
+/// The relations that were accessed, each with its access method.
 fn visited(plan: &Value, found: &mut Vec<(String, String)>) {
     match plan {
         Value::Object(node) => {
@@ -77,13 +77,13 @@ async fn what_looks_for_one_row_looks_into_one_partition_by_an_index() {
             1
         );
         assert_eq!(count(read::RESOLVE, alias).await, 1);
-        // One of names, one of documents.
+        // One index scan of aliases, one of documents.
         assert_eq!(count(&read::by_alias_sql(), alias).await, 2);
-        // One of edges, and the documents that are named.
+        // One index scan of edges, and one of the listed documents.
         let named = "'{1}', '{3}', 1, 10, '{}'";
         assert_eq!(count(read::REFERRERS, named).await, 2);
         assert_eq!(count(&read::referring_sql(), "1, 3, 0, 1").await, 2);
-        // However many refer to one, the first are read first.
+        // The first referrers are read first, however many there are.
         for (sql, values) in [
             (read::REFERRERS.to_owned(), named),
             (read::referring_sql(), "1, 3, 0, 1"),
@@ -93,7 +93,7 @@ async fn what_looks_for_one_row_looks_into_one_partition_by_an_index() {
             assert!(!plan.contains("\"Sort\""), "{plan}");
         }
         assert_eq!(count(read::ANSWERS, alias).await, 1);
-        // What a group of writes asks together: the first two, and names once more.
+        // The combined look-up of a group of writes.
         let all = format!("{alias}, '{{1}}', '{{1}}', '{{5}}', {alias}");
         assert!(count(&read::look_sql(), &all).await <= 3);
         assert_eq!(count(read::DELETED, "'{1}', '{1}', '{5}'").await, 1);
@@ -132,7 +132,7 @@ async fn no_index_is_there_twice() {
     assert_eq!(twice, 0);
 }
 
-/// Else nothing could be deleted where all tables are published.
+/// A published table without a replica identity would reject deletions.
 #[tokio::test]
 async fn every_table_has_a_key_by_which_it_is_replicated() {
     let (_database, client) = installed(18).await;

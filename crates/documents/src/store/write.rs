@@ -1,112 +1,110 @@
-//! What a group of writes comes to, as one statement.
+//! All changes of a batch of writes, as the arguments of one statement.
 
-use std::error::Error;
-
-use bytes::{BufMut, BytesMut};
-use egret_postgres::tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Statement};
 use uuid::Uuid;
 
-use super::edges::EdgeRows;
+use super::edges::{EdgeKeys, EdgeRows};
+use super::jsonb::JsonText;
 use crate::core::definition::History;
-use crate::core::edges::{WIDTH, arranged, changed, let_go};
-use crate::core::group::Request;
-use crate::model::{AliasId, ChangeKind, CollectionId, DocumentId, TenantId, Written};
+use crate::core::edges::{WIDTH, assign_slots, changed, removed_targets};
+use crate::core::write::IdempotentRequest;
+use crate::model::{
+    AliasId, ChangeKind, CollectionId, CollectionKey, DocumentId, DocumentNumber, Epoch,
+    FeedPosition, TenantId, WriteReceipt,
+};
 
-/// Where documents are: whose, and in which collection.
-pub type Place = (TenantId, CollectionId);
-
-/// What is changed by a group, column by column, as `egret.document_write` takes it.
+/// The changes of a batch, column by column, as `egret.document_write` takes them.
 #[derive(Debug, Default)]
-pub struct Writes {
-    number_max: i64,
-    must_last: bool,
-    new: Rows,
-    new_ids: Vec<Uuid>,
-    new_versions: Vec<i32>,
-    changed: Rows,
-    gone: Places,
-    checked: Checked,
-    kept: Kept,
-    back: Places,
-    back_kept: Vec<bool>,
-    aliases: Aliases,
-    gone_aliases: GoneAliases,
+pub(crate) struct WriteRows {
+    number_max: DocumentNumber,
+    requires_durability: bool,
+    created: BodyRows,
+    created_ids: Vec<Uuid>,
+    created_versions: Vec<i32>,
+    changed: BodyRows,
+    deleted: DocumentKeys,
+    removal_checks: RemovalChecks,
+    history: HistoryRows,
+    restored: DocumentKeys,
+    restored_kept: Vec<bool>,
+    aliases: NewAliases,
+    deleted_aliases: DeletedAliases,
     edges: EdgeRows,
-    gone_rows: Edges,
-    gone_edges: Edges,
-    /// By which of the writes each goes.
-    gone_edge_places: Vec<i32>,
-    /// Which of the writes it is.
-    place: i32,
-    told: Told,
-    requests: Requests,
+    deleted_edge_rows: EdgeKeys,
+    deleted_edges: EdgeKeys,
+    /// For each of `deleted_edges`, the index of the write that removes it.
+    deleted_edge_writes: Vec<i32>,
+    /// Index of the current write, from 1.
+    write: i32,
+    changes: FeedRows,
+    requests: RequestRows,
 }
 
-/// Documents with what is in them.
+/// Documents with their content, column by column.
 #[derive(Debug, Default)]
-struct Rows {
-    tenants: Vec<i32>,
-    collections: Vec<i32>,
-    numbers: Vec<i64>,
+struct BodyRows {
+    tenants: Vec<TenantId>,
+    collections: Vec<CollectionId>,
+    numbers: Vec<DocumentNumber>,
     bodies: Vec<JsonText>,
     creators: Vec<Option<String>>,
     authors: Vec<Option<String>>,
     traces: Vec<Option<String>>,
-    /// Where the targets of each end.
+    /// End of each document's targets in `targets`.
     ends: Vec<i32>,
-    targets: Vec<i64>,
+    targets: Vec<DocumentNumber>,
 }
 
 #[derive(Debug, Default)]
-struct Places {
-    tenants: Vec<i32>,
-    collections: Vec<i32>,
-    numbers: Vec<i64>,
+struct DocumentKeys {
+    tenants: Vec<TenantId>,
+    collections: Vec<CollectionId>,
+    numbers: Vec<DocumentNumber>,
 }
 
-impl Places {
-    fn push(&mut self, (tenant, collection): Place, number: i64) {
-        self.tenants.push(tenant.0);
-        self.collections.push(collection.0);
+impl DocumentKeys {
+    fn push(&mut self, key: CollectionKey, number: DocumentNumber) {
+        self.tenants.push(key.tenant);
+        self.collections.push(key.collection);
         self.numbers.push(number);
     }
 }
 
-/// Documents that may only go if nobody refers to them.
+/// Documents whose deletion requires that no other document refers to them.
 #[derive(Debug, Default)]
-struct Checked {
-    tenants: Vec<i32>,
-    numbers: Vec<i64>,
-    /// Which of the writes each is.
-    places: Vec<i32>,
+struct RemovalChecks {
+    tenants: Vec<TenantId>,
+    numbers: Vec<DocumentNumber>,
+    /// For each of them, the index of the write that deletes it.
+    writes: Vec<i32>,
 }
 
-/// What became of a group.
+/// Outcome of the statement of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is written: the place in the feed of its last change.
-    Written(i64),
-    /// Nothing is: others refer to these documents, which were to go.
-    Held(Vec<i64>),
+pub(crate) enum CommitOutcome {
+    /// It was committed; the feed position of its last change.
+    Written(FeedPosition),
+    /// Nothing was written: others refer to these documents, which were to be deleted.
+    StillReferenced(Vec<DocumentNumber>),
 }
 
-/// Documents of which it is kept what they were.
+/// Previous versions, for the history table.
 #[derive(Debug, Default)]
-struct Kept {
-    places: Places,
+struct HistoryRows {
+    keys: DocumentKeys,
     versions: Vec<i32>,
     authors: Vec<Option<String>>,
     deleted: Vec<bool>,
 }
 
-/// Requests with their answers.
+/// Idempotent requests with their answers.
 #[derive(Debug, Default)]
-struct Requests {
-    tenants: Vec<i32>,
+struct RequestRows {
+    tenants: Vec<TenantId>,
     keys: Vec<Uuid>,
     prints: Vec<Uuid>,
-    /// Where the answers of each end.
+    /// End of each request's receipts in `kinds`, `ids` and `versions`.
     ends: Vec<i32>,
     kinds: Vec<i8>,
     ids: Vec<Uuid>,
@@ -114,54 +112,47 @@ struct Requests {
 }
 
 #[derive(Debug, Default)]
-struct Aliases {
-    tenants: Vec<i32>,
-    collections: Vec<i32>,
+struct NewAliases {
+    tenants: Vec<TenantId>,
+    collections: Vec<CollectionId>,
     aliases: Vec<Uuid>,
-    numbers: Vec<i64>,
+    numbers: Vec<DocumentNumber>,
 }
 
 #[derive(Debug, Default)]
-struct GoneAliases {
-    tenants: Vec<i32>,
+struct DeletedAliases {
+    tenants: Vec<TenantId>,
     aliases: Vec<Uuid>,
 }
 
 #[derive(Debug, Default)]
-struct Edges {
-    tenants: Vec<i32>,
-    targets: Vec<i64>,
-    sources: Vec<i64>,
-}
-
-#[derive(Debug, Default)]
-struct Told {
+struct FeedRows {
     kinds: Vec<i8>,
-    tenants: Vec<i32>,
-    collections: Vec<i32>,
+    tenants: Vec<TenantId>,
+    collections: Vec<CollectionId>,
     ids: Vec<Uuid>,
     versions: Vec<i32>,
 }
 
-/// What a document is to have in it.
+/// New content of a document's row.
 #[derive(Clone, Debug)]
-pub struct Content {
-    /// JSON.
+pub(crate) struct Content {
+    /// Body as JSON text.
     pub body: String,
-    /// Who made it, where that is somebody else than who writes it.
+    /// Creator, if different from `author`.
     pub creator: Option<String>,
-    /// Who writes it.
+    /// Author of the write.
     pub author: Option<String>,
-    /// The request that did, as its trace calls it.
+    /// Trace id of the write's request.
     pub trace: Option<String>,
-    /// The numbers of the documents that it refers to, each once.
-    pub targets: Vec<i64>,
+    /// Numbers of the documents that it refers to, each once.
+    pub targets: Vec<DocumentNumber>,
 }
 
-impl Rows {
-    fn push(&mut self, (tenant, collection): Place, number: i64, content: Content) {
-        self.tenants.push(tenant.0);
-        self.collections.push(collection.0);
+impl BodyRows {
+    fn push(&mut self, key: CollectionKey, number: DocumentNumber, content: Content) {
+        self.tenants.push(key.tenant);
+        self.collections.push(key.collection);
         self.numbers.push(number);
         self.bodies.push(JsonText(content.body));
         let creator = content.creator.or_else(|| content.author.clone());
@@ -170,206 +161,241 @@ impl Rows {
         self.traces.push(content.trace);
         self.targets.extend(content.targets);
         let end =
-            i32::try_from(self.targets.len()).expect("a group has a limited number of documents");
+            i32::try_from(self.targets.len()).expect("a batch has a limited number of documents");
         self.ends.push(end);
     }
 }
 
-impl Edges {
-    fn push(&mut self, tenant: TenantId, target: i64, source: i64) {
-        self.tenants.push(tenant.0);
-        self.targets.push(target);
-        self.sources.push(source);
+impl HistoryRows {
+    /// Adds the current version of a document, of which at most `versions_max` are kept.
+    fn push(
+        &mut self,
+        key: CollectionKey,
+        number: DocumentNumber,
+        versions_max: u32,
+        author: Option<&String>,
+        is_deleted: bool,
+    ) {
+        let versions_max = i32::try_from(versions_max).expect("a definition allows few versions");
+        self.keys.push(key, number);
+        self.versions.push(versions_max);
+        self.authors.push(author.cloned());
+        self.deleted.push(is_deleted);
     }
 }
 
-impl Writes {
-    /// It is to outlast a crash of the server.
-    pub fn must_last(&mut self) {
-        self.must_last = true;
+impl WriteRows {
+    /// Requires that the commit is flushed before it is acknowledged.
+    pub(crate) fn require_durability(&mut self) {
+        self.requires_durability = true;
     }
 
-    /// Whether it is.
-    pub fn is_to_last(&self) -> bool {
-        self.must_last
+    pub(crate) fn requires_durability(&self) -> bool {
+        self.requires_durability
     }
 
-    /// A new document, or one that was gone, from this version on.
-    pub fn create(
+    /// Inserts a document, a new or a restored one, with this version.
+    pub(crate) fn create(
         &mut self,
-        (tenant, collection): Place,
-        (id, version): (DocumentId, i32),
+        key: CollectionKey,
+        id: DocumentId,
+        version: i32,
         content: Content,
     ) {
         let number = id.number();
         self.number_max = self.number_max.max(number);
         for row in content.targets.chunks(WIDTH) {
-            self.edges.push((tenant, collection), row, number);
+            self.edges.push(key, row, number);
         }
-        self.new.push((tenant, collection), number, content);
-        self.new_ids.push(id.uuid());
-        self.new_versions.push(version);
+        self.created.push(key, number, content);
+        self.created_ids.push(id.uuid());
+        self.created_versions.push(version);
     }
 
-    /// Another body of a document, which refers to others than those `before`.
-    pub fn change(
+    /// Replaces the body of a document; updates its edges, given the targets of its last version.
+    pub(crate) fn change(
         &mut self,
-        (tenant, collection): Place,
-        number: i64,
-        before: &[i64],
+        key: CollectionKey,
+        number: DocumentNumber,
+        before: &[DocumentNumber],
         mut content: Content,
     ) {
-        for target in let_go(before, &content.targets) {
-            self.let_go(tenant, target, number);
+        for target in removed_targets(before, &content.targets) {
+            self.delete_edge(key.tenant, target, number);
         }
-        content.targets = arranged(before, &content.targets);
-        let (gone, new) = changed(before, &content.targets);
-        for row in gone {
-            self.gone_rows.push(tenant, row[0], number);
+        content.targets = assign_slots(before, &content.targets);
+        let (deleted, inserted) = changed(before, &content.targets);
+        for row in deleted {
+            self.deleted_edge_rows.push(key.tenant, row[0], number);
         }
-        for row in new {
-            self.edges.push((tenant, collection), row, number);
+        for row in inserted {
+            self.edges.push(key, row, number);
         }
-        self.changed.push((tenant, collection), number, content);
+        self.changed.push(key, number, content);
     }
 
-    /// A document that is there no more, and what it referred to.
-    pub fn remove(&mut self, (tenant, collection): Place, number: i64, targets: &[i64]) {
-        self.gone.push((tenant, collection), number);
+    /// Deletes a document with its edges.
+    pub(crate) fn remove(
+        &mut self,
+        key: CollectionKey,
+        number: DocumentNumber,
+        targets: &[DocumentNumber],
+    ) {
+        self.deleted.push(key, number);
         for row in targets.chunks(WIDTH) {
-            self.gone_rows.push(tenant, row[0], number);
+            self.deleted_edge_rows.push(key.tenant, row[0], number);
         }
         for target in targets {
-            self.let_go(tenant, *target, number);
+            self.delete_edge(key.tenant, *target, number);
         }
     }
 
-    fn let_go(&mut self, tenant: TenantId, target: i64, source: i64) {
-        self.gone_edges.push(tenant, target, source);
-        self.gone_edge_places.push(self.place);
+    fn delete_edge(&mut self, tenant: TenantId, target: DocumentNumber, source: DocumentNumber) {
+        self.deleted_edges.push(tenant, target, source);
+        self.deleted_edge_writes.push(self.write);
     }
 
-    /// Another write begins: what goes by those before it holds up nothing.
-    pub fn begin(&mut self) {
-        self.place += 1;
+    /// Starts the next write of the batch. Edges removed by earlier writes no longer block its
+    /// removals.
+    pub(crate) fn begin_write(&mut self) {
+        self.write += 1;
     }
 
-    /// A document that is to go does so only if nobody refers to it but itself.
-    pub fn check(&mut self, tenant: TenantId, number: i64) {
-        self.checked.tenants.push(tenant.0);
-        self.checked.numbers.push(number);
-        self.checked.places.push(self.place);
+    /// Makes a deletion fail if documents other than itself refer to the document.
+    pub(crate) fn check_unreferenced(&mut self, tenant: TenantId, number: DocumentNumber) {
+        self.removal_checks.tenants.push(tenant);
+        self.removal_checks.numbers.push(number);
+        self.removal_checks.writes.push(self.write);
     }
 
-    /// What a document has been until now is kept, as its collection says: it changes, or is deleted. Of one that is deleted for good nothing is.
-    pub fn keep(
+    /// Keeps the version that is replaced, as the collection's history settings say.
+    pub(crate) fn keep_version(
         &mut self,
-        place: Place,
-        number: i64,
+        key: CollectionKey,
+        number: DocumentNumber,
         history: History,
-        (author, is_deleted): (Option<&String>, bool),
+        author: Option<&String>,
     ) {
-        let versions = match is_deleted && !history.deleted {
-            true => 0,
-            false => history.versions,
-        };
-        if history.versions > 0 || (is_deleted && history.deleted) {
-            let versions = i32::try_from(versions).expect("they are few");
-            self.kept.places.push(place, number);
-            self.kept.versions.push(versions);
-            self.kept.authors.push(author.cloned());
-            self.kept.deleted.push(is_deleted && history.deleted);
+        if history.versions > 0 {
+            self.history
+                .push(key, number, history.versions, author, false);
         }
     }
 
-    /// A document that was gone is there again; what it was is kept, if its collection keeps that.
-    pub fn back(&mut self, place: Place, number: i64, history: History) {
-        self.back.push(place, number);
-        self.back_kept.push(history.versions > 0);
+    /// Keeps the version that is deleted, as the collection's history settings say. If deleted
+    /// documents are not kept, all versions are dropped.
+    pub(crate) fn keep_deleted(
+        &mut self,
+        key: CollectionKey,
+        number: DocumentNumber,
+        history: History,
+        author: Option<&String>,
+    ) {
+        let versions_max = if history.deleted { history.versions } else { 0 };
+        if history.versions > 0 || history.deleted {
+            self.history
+                .push(key, number, versions_max, author, history.deleted);
+        }
     }
 
-    /// A request is answered so from now on.
-    pub fn answer(&mut self, tenant: TenantId, request: Request, written: &[Written]) {
+    /// Removes the deleted version of a document that is restored from the history, or keeps it as
+    /// an earlier version, depending on the history settings.
+    pub(crate) fn restore_version(
+        &mut self,
+        key: CollectionKey,
+        number: DocumentNumber,
+        history: History,
+    ) {
+        self.restored.push(key, number);
+        self.restored_kept.push(history.versions > 0);
+    }
+
+    /// Stores the reply to an idempotent request.
+    pub(crate) fn add_reply(
+        &mut self,
+        tenant: TenantId,
+        request: IdempotentRequest,
+        receipts: &[WriteReceipt],
+    ) {
         let requests = &mut self.requests;
-        requests.tenants.push(tenant.0);
+        requests.tenants.push(tenant);
         requests.keys.push(request.key);
         requests.prints.push(request.print);
-        for one in written {
-            requests.kinds.push(one.done.letter());
-            requests.ids.push(one.id.uuid());
-            requests.versions.push(one.version);
+        for receipt in receipts {
+            requests.kinds.push(receipt.done.letter());
+            requests.ids.push(receipt.id.uuid());
+            requests.versions.push(receipt.version);
         }
-        let end = i32::try_from(requests.ids.len()).expect("a group is limited");
+        let end =
+            i32::try_from(requests.ids.len()).expect("a batch has a limited number of writes");
         requests.ends.push(end);
     }
 
-    /// A document is found by an identity, in its collection or in an abstract one.
-    pub fn name(&mut self, (tenant, collection): Place, alias: AliasId, number: i64) {
-        self.aliases.tenants.push(tenant.0);
-        self.aliases.collections.push(collection.0);
+    /// Adds an alias of a document, in its collection or in an abstract one.
+    pub(crate) fn add_alias(&mut self, key: CollectionKey, alias: AliasId, number: DocumentNumber) {
+        self.aliases.tenants.push(key.tenant);
+        self.aliases.collections.push(key.collection);
         self.aliases.aliases.push(alias.0);
         self.aliases.numbers.push(number);
     }
 
-    /// Nothing is found by an identity any more.
-    pub fn forget(&mut self, tenant: TenantId, alias: AliasId) {
-        self.gone_aliases.tenants.push(tenant.0);
-        self.gone_aliases.aliases.push(alias.0);
+    pub(crate) fn delete_alias(&mut self, tenant: TenantId, alias: AliasId) {
+        self.deleted_aliases.tenants.push(tenant);
+        self.deleted_aliases.aliases.push(alias.0);
     }
 
-    /// What became of a document, for those who follow.
-    pub fn tell(
+    /// Adds a change to the feed.
+    pub(crate) fn add_change(
         &mut self,
         kind: ChangeKind,
-        (tenant, collection): Place,
+        key: CollectionKey,
         id: DocumentId,
         version: i32,
     ) {
-        self.told.kinds.push(kind.letter());
-        self.told.tenants.push(tenant.0);
-        self.told.collections.push(collection.0);
-        self.told.ids.push(id.uuid());
-        self.told.versions.push(version);
+        self.changes.kinds.push(kind.letter());
+        self.changes.tenants.push(key.tenant);
+        self.changes.collections.push(key.collection);
+        self.changes.ids.push(id.uuid());
+        self.changes.versions.push(version);
     }
 
-    /// Writes all of it in one transaction.
-    ///
-    /// # Errors
-    /// What the server says; nothing is written then, unless the connection went away.
-    pub async fn run(
+    /// Writes everything in one transaction. On an error nothing was written, unless the connection
+    /// failed: then the outcome is unknown.
+    pub(crate) async fn run(
         &self,
         client: &Client,
         statement: &Statement,
-        (epoch, group): (i64, i64),
-    ) -> Result<Outcome, PgError> {
-        let is_relaxed = !self.must_last;
+        epoch: Epoch,
+        batch: i64,
+    ) -> Result<CommitOutcome, PgError> {
+        let is_relaxed = !self.requires_durability;
         let mut values: Vec<&(dyn ToSql + Sync)> =
-            vec![&epoch, &group, &self.number_max, &is_relaxed];
-        values.extend(self.of_documents());
-        values.extend(self.of_the_past());
-        values.extend(self.of_names_and_edges());
-        values.extend(self.told_and_answered());
+            vec![&epoch, &batch, &self.number_max, &is_relaxed];
+        values.extend(self.document_columns());
+        values.extend(self.history_columns());
+        values.extend(self.alias_and_edge_columns());
+        values.extend(self.change_and_reply_columns());
         let row = client.query_one(statement, &values).await?;
         Ok(match row.get(1) {
-            Some(held) => Outcome::Held(held),
-            None => Outcome::Written(row.get(0)),
+            Some(referenced) => CommitOutcome::StillReferenced(referenced),
+            None => CommitOutcome::Written(row.get(0)),
         })
     }
 
-    fn of_documents(&self) -> [&(dyn ToSql + Sync); 25] {
-        let (new, changed, gone) = (&self.new, &self.changed, &self.gone);
+    fn document_columns(&self) -> [&(dyn ToSql + Sync); 25] {
+        let (created, changed, deleted) = (&self.created, &self.changed, &self.deleted);
         [
-            &new.tenants,
-            &new.collections,
-            &self.new_ids,
-            &new.numbers,
-            &self.new_versions,
-            &new.bodies,
-            &new.creators,
-            &new.authors,
-            &new.traces,
-            &new.ends,
-            &new.targets,
+            &created.tenants,
+            &created.collections,
+            &self.created_ids,
+            &created.numbers,
+            &self.created_versions,
+            &created.bodies,
+            &created.creators,
+            &created.authors,
+            &created.traces,
+            &created.ends,
+            &created.targets,
             &changed.tenants,
             &changed.collections,
             &changed.numbers,
@@ -378,64 +404,64 @@ impl Writes {
             &changed.traces,
             &changed.ends,
             &changed.targets,
-            &gone.tenants,
-            &gone.collections,
-            &gone.numbers,
-            &self.checked.tenants,
-            &self.checked.numbers,
-            &self.checked.places,
+            &deleted.tenants,
+            &deleted.collections,
+            &deleted.numbers,
+            &self.removal_checks.tenants,
+            &self.removal_checks.numbers,
+            &self.removal_checks.writes,
         ]
     }
 
-    fn of_the_past(&self) -> [&(dyn ToSql + Sync); 10] {
-        let (kept, back) = (&self.kept, &self.back);
+    fn history_columns(&self) -> [&(dyn ToSql + Sync); 10] {
+        let (history, restored) = (&self.history, &self.restored);
         [
-            &kept.places.tenants,
-            &kept.places.collections,
-            &kept.places.numbers,
-            &kept.versions,
-            &kept.authors,
-            &kept.deleted,
-            &back.tenants,
-            &back.collections,
-            &back.numbers,
-            &self.back_kept,
+            &history.keys.tenants,
+            &history.keys.collections,
+            &history.keys.numbers,
+            &history.versions,
+            &history.authors,
+            &history.deleted,
+            &restored.tenants,
+            &restored.collections,
+            &restored.numbers,
+            &self.restored_kept,
         ]
     }
 
-    fn of_names_and_edges(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let (named, gone_names) = (&self.aliases, &self.gone_aliases);
-        let (gone_rows, gone_edges) = (&self.gone_rows, &self.gone_edges);
+    fn alias_and_edge_columns(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let (inserted, deleted) = (&self.aliases, &self.deleted_aliases);
+        let (edge_rows, edges) = (&self.deleted_edge_rows, &self.deleted_edges);
         let mut all: Vec<&(dyn ToSql + Sync)> = vec![
-            &named.tenants,
-            &named.collections,
-            &named.aliases,
-            &named.numbers,
-            &gone_names.tenants,
-            &gone_names.aliases,
+            &inserted.tenants,
+            &inserted.collections,
+            &inserted.aliases,
+            &inserted.numbers,
+            &deleted.tenants,
+            &deleted.aliases,
         ];
         all.extend(self.edges.columns());
-        let gone: [&(dyn ToSql + Sync); 7] = [
-            &gone_rows.tenants,
-            &gone_rows.targets,
-            &gone_rows.sources,
-            &gone_edges.tenants,
-            &gone_edges.targets,
-            &gone_edges.sources,
-            &self.gone_edge_places,
+        let deleted_edges: [&(dyn ToSql + Sync); 7] = [
+            &edge_rows.tenants,
+            &edge_rows.targets,
+            &edge_rows.sources,
+            &edges.tenants,
+            &edges.targets,
+            &edges.sources,
+            &self.deleted_edge_writes,
         ];
-        all.extend(gone);
+        all.extend(deleted_edges);
         all
     }
 
-    fn told_and_answered(&self) -> [&(dyn ToSql + Sync); 12] {
-        let (told, requests) = (&self.told, &self.requests);
+    fn change_and_reply_columns(&self) -> [&(dyn ToSql + Sync); 12] {
+        let (changes, requests) = (&self.changes, &self.requests);
         [
-            &told.kinds,
-            &told.tenants,
-            &told.collections,
-            &told.ids,
-            &told.versions,
+            &changes.kinds,
+            &changes.tenants,
+            &changes.collections,
+            &changes.ids,
+            &changes.versions,
             &requests.tenants,
             &requests.keys,
             &requests.prints,
@@ -447,33 +473,14 @@ impl Writes {
     }
 }
 
-/// Parameters of `egret.document_write`.
+/// Number of parameters of `egret.document_write`.
 const PARAMETERS: usize = 71;
 
-/// The statement of [`Writes::run`].
-pub fn write_sql() -> String {
-    let places: Vec<String> = (1..=PARAMETERS).map(|place| format!("${place}")).collect();
+/// The statement of [`WriteRows::run`].
+pub(crate) fn write_sql() -> String {
+    let parameters: Vec<String> = (1..=PARAMETERS).map(|index| format!("${index}")).collect();
     format!(
         "SELECT reached, held FROM egret.document_write({})",
-        places.join(", ")
+        parameters.join(", ")
     )
-}
-
-/// JSON that is sent as it is.
-#[derive(Debug)]
-pub struct JsonText(pub String);
-
-impl ToSql for JsonText {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        // The version of the format.
-        out.put_u8(1);
-        out.put_slice(self.0.as_bytes());
-        Ok(IsNull::No)
-    }
-
-    fn accepts(kind: &Type) -> bool {
-        *kind == Type::JSONB
-    }
-
-    to_sql_checked!();
 }

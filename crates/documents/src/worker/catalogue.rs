@@ -1,4 +1,4 @@
-//! The collections of a database, with everything prepared.
+//! Catalogue of a database: its collections, compiled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,42 +6,39 @@ use std::sync::Arc;
 use egret_postgres::tokio_postgres::GenericClient;
 
 use crate::core::collection::Collection;
-use crate::core::definition::{Definitions, Given, reread};
-use crate::core::group::Declared;
+use crate::core::collection::DeclaredCollection;
+use crate::core::definition::{Definitions, LocatedDefinition, reread};
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName};
-use crate::store::collections::{self, Remembered};
-use crate::store::indexes::Wanted;
+use crate::store::collections::{self, CollectionRow};
+use crate::store::indexes::IndexSpec;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Catalogue {
-    /// As they were declared.
+    /// Definitions as they were declared.
     pub definitions: Definitions,
-    declared: BTreeMap<CollectionName, Arc<Declared>>,
-    by_id: BTreeMap<CollectionId, Arc<Declared>>,
+    declared: BTreeMap<CollectionName, Arc<DeclaredCollection>>,
+    by_id: BTreeMap<CollectionId, Arc<DeclaredCollection>>,
 }
 
 impl Catalogue {
-    /// Those that a database has.
-    ///
-    /// # Errors
-    /// What the server says, and that what it has is not what was put there.
+    /// Reads the catalogue from a database.
     pub async fn read(client: &impl GenericClient) -> Result<Self, DocumentsError> {
         Self::of(collections::collections(client).await?)
     }
 
-    /// These.
+    /// Builds the catalogue from stored rows.
     ///
     /// # Errors
-    /// They are not what they should be.
-    pub fn of(remembered: Vec<Remembered>) -> Result<Self, DocumentsError> {
+    /// [`DocumentsError::DefinitionInvalid`]: a stored definition is invalid, or two contradict
+    /// each other.
+    pub fn of(remembered: Vec<CollectionRow>) -> Result<Self, DocumentsError> {
         let mut given = Vec::new();
         let mut numbers: BTreeMap<CollectionName, CollectionId> = BTreeMap::new();
         for one in remembered {
             let definition = reread(one.definition)?;
             numbers.insert(definition.collection.clone(), one.id);
-            given.push(Given {
+            given.push(LocatedDefinition {
                 pointer: String::new(),
                 definition,
             });
@@ -50,7 +47,7 @@ impl Catalogue {
         let mut declared = BTreeMap::new();
         for definition in definitions.iter() {
             let collection = Collection::of(&definitions, definition)?;
-            let one = Declared {
+            let one = DeclaredCollection {
                 id: numbers[&definition.collection],
                 collection,
             };
@@ -64,11 +61,11 @@ impl Catalogue {
         })
     }
 
-    /// The indexes that there have to be.
-    pub fn indexes(&self) -> Vec<Wanted> {
+    /// Indexes that the collections require, one for each query path.
+    pub fn indexes(&self) -> Vec<IndexSpec> {
         let each = self.by_id.values().flat_map(|declared| {
             let paths = declared.collection.definition().query.iter();
-            paths.map(|path| Wanted {
+            paths.map(|path| IndexSpec {
                 collection: declared.id,
                 path: path.clone(),
             })
@@ -77,23 +74,22 @@ impl Catalogue {
     }
 
     /// All collections, by number.
-    pub fn iter(&self) -> impl Iterator<Item = &Declared> {
+    pub fn iter(&self) -> impl Iterator<Item = &DeclaredCollection> {
         self.by_id.values().map(AsRef::as_ref)
     }
 
-    /// The same by the bare number.
-    pub fn by_number(&self, number: i32) -> Option<&Declared> {
-        let found = self.by_id.get(&CollectionId(number));
-        found.map(AsRef::as_ref)
+    /// Looks up a collection by its number.
+    pub(crate) fn get(&self, id: CollectionId) -> Option<&DeclaredCollection> {
+        self.by_id.get(&id).map(AsRef::as_ref)
     }
 
-    /// A collection by its number.
-    pub fn by_id(&self, id: CollectionId) -> Option<Arc<Declared>> {
+    /// Like [`Self::get`], to be kept.
+    pub fn by_id(&self, id: CollectionId) -> Option<Arc<DeclaredCollection>> {
         self.by_id.get(&id).cloned()
     }
 
-    /// A collection.
-    pub fn declared(&self, name: &CollectionName) -> Option<Arc<Declared>> {
+    /// Looks up a collection by its name.
+    pub fn declared(&self, name: &CollectionName) -> Option<Arc<DeclaredCollection>> {
         self.declared.get(name).cloned()
     }
 }

@@ -1,29 +1,30 @@
-//! Gives new documents their ids.
+//! Generator of document ids.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use egret_base::sync::lock;
 use egret_base::{Clock, Entropy};
 use uuid::Uuid;
 
-use crate::model::DocumentId;
+use crate::model::{DocumentId, DocumentNumber};
 
 /// The four bits of version 7, in the first half of an id.
 const VERSION: u64 = 0x7000;
 
-/// What counts within a millisecond.
+/// Bits of the first half that count within a millisecond.
 const COUNTER_BITS: u64 = 0x0fff;
 
-/// UUIDs of version 7 (RFC 9562, 6.2, method 1): the first half of each is larger than that of any before it, in all that one database has.
-/// A millisecond has 4,096; where these are used up, the next one begins early.
-pub struct Ids {
+/// Generates UUIDs of version 7 (RFC 9562, 6.2, method 1). The first half of each is larger than
+/// those of all earlier ids of the database. A millisecond has 4,096 values; when they are used up,
+/// the timestamp runs ahead of the clock.
+pub(crate) struct IdGenerator {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     last: Mutex<u64>,
 }
 
-impl Ids {
-    /// By this clock.
-    pub fn new(clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+impl IdGenerator {
+    pub(crate) fn new(clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
         Self {
             clock,
             entropy,
@@ -31,17 +32,16 @@ impl Ids {
         }
     }
 
-    /// There is a document with this number: the next ones are larger.
-    pub fn begin_after(&self, number: i64) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = (*last).max(number.unsigned_abs());
+    /// Continues after a document number that exists in the database.
+    pub(crate) fn begin_after(&self, number: DocumentNumber) {
+        let mut last = lock(&self.last);
+        *last = (*last).max(number.0.unsigned_abs());
     }
 
-    /// The next one.
-    pub fn next(&self) -> DocumentId {
+    pub(crate) fn next(&self) -> DocumentId {
         let now = (self.clock.now().as_millis_unsigned() << 16) | VERSION;
         let first = {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = lock(&self.last);
             *last = now.max(after(*last));
             *last
         };

@@ -1,7 +1,8 @@
-//! Indexes by which documents are found are those that the collections ask for.
+//! Keeps the indexes of documents equal to those that the collections require.
 //!
-//! Several may see to that at a time: who declares collections, and the owner once in a while. Each reads under a lock what the collections ask for,
-//! so that none undoes what another one has made.
+//! Several sessions may do this at once: each caller that declares collections, and periodically
+//! the owner. Each holds a lock while it reads the requirements and changes the indexes, so none
+//! undoes the work of another.
 
 use std::time::Duration;
 
@@ -11,13 +12,12 @@ use super::catalogue::Catalogue;
 use crate::error::DocumentsError;
 use crate::store::indexes;
 
-/// How soon is looked again whether another session has ended what it is at.
+/// Pause between two attempts to take the lock.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Makes and drops indexes until they are what the collections ask for now, after another session that is at that.
+/// Creates and drops indexes until they match the collections; waits for the lock.
 ///
-/// # Errors
-/// What the server says; what is missing is made by [`repair`].
+/// On an error, missing indexes are created later by [`repair`].
 pub async fn reconcile(client: &Client) -> Result<(), DocumentsError> {
     while !indexes::try_lock(client).await? {
         tokio::time::sleep(AGAIN).await;
@@ -25,11 +25,8 @@ pub async fn reconcile(client: &Client) -> Result<(), DocumentsError> {
     locked(client).await
 }
 
-/// The same where indexes are not what the collections ask for, as these are known, and no other session is at that: an index may have failed, or
-/// whoever was to make it has ended.
-///
-/// # Errors
-/// What the server says.
+/// Repairs indexes that do not match the known catalogue, unless another session holds the lock: an
+/// index build may have failed, or its session ended.
 pub async fn repair(client: &Client, known: &Catalogue) -> Result<(), DocumentsError> {
     let are_right = indexes::are_right(client, &known.indexes()).await?;
     if are_right || !indexes::try_lock(client).await? {

@@ -1,7 +1,8 @@
-//! Names documents anew, and finds anew what they refer to, when what is declared of them changes.
+//! Rebuilds aliases and references when definitions change.
 //!
-//! All of it is one transaction in which nothing else is written. Names come first: references are found by them. Edges are by number, so those who
-//! refer to a document that is called differently go on doing so, as long as they name it by what it is called now.
+//! It runs in one transaction while no other writes run. Aliases come first, because references are
+//! resolved by them. Edges hold numbers, so documents that refer to a renamed one keep doing so, as
+//! long as their bodies contain its new identity.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,51 +11,52 @@ use egret_postgres::tokio_postgres::Transaction;
 use uuid::Uuid;
 
 use super::catalogue::Catalogue;
+use crate::core::collection::DeclaredCollection;
 use crate::core::collection::{Collection, Draft};
-use crate::core::compatibility::Changes;
-use crate::core::decide::targets;
+use crate::core::compatibility::DefinitionDiff;
+use crate::core::decision::targets;
 use crate::core::definition::Definitions;
-use crate::core::group::Declared;
 use crate::error::DocumentsError;
-use crate::model::{CollectionId, CollectionName, DocumentId, TenantId, Violation};
-use crate::store::query::Portions;
-use crate::store::rebuild::{self, Named, Referring, Row};
+use crate::model::{
+    CollectionId, CollectionKey, CollectionName, DocumentId, DocumentNumber, TenantId, Violation,
+};
+use crate::store::query::BoundedChunks;
+use crate::store::rebuild::{self, AliasRows, RebuildRow, ReferenceRows};
 use crate::store::{check, collections};
 
-/// Documents that are read at a time, at most.
+/// Documents read in one query, at most.
 pub const PAGE: u32 = 1_000;
 
-/// A collection that is not what it was: by its definition, or by those of others.
-pub struct Redefined {
-    /// As it is.
-    pub old: Arc<Declared>,
-    /// As it is to be.
-    pub new: Declared,
-    /// The difference.
-    pub changes: Changes,
+/// A collection whose compiled definition changes, by its own definition or by those of others.
+pub(crate) struct CollectionRedefinition {
+    /// The collection before the change.
+    pub old: Arc<DeclaredCollection>,
+    /// The collection after the change.
+    pub new: DeclaredCollection,
+    /// The differences between both.
+    pub changes: DefinitionDiff,
 }
 
-impl Redefined {
-    /// Its definitions, before and after.
-    pub fn sources(&self) -> (serde_json::Value, serde_json::Value) {
+impl CollectionRedefinition {
+    /// Its definitions before and after, as declared.
+    pub(crate) fn sources(&self) -> (serde_json::Value, serde_json::Value) {
         let source = |collection: &Collection| collection.definition().source.clone();
         (source(&self.old.collection), source(&self.new.collection))
     }
 }
 
-/// Documents that are named where they are not what a definition says.
+/// Invalid documents listed in an error, at most.
 const NAMED_MAX: usize = 20;
 
-/// Documents that are not what a definition says.
+/// Collects documents that are invalid under a new definition.
 #[derive(Default)]
-pub struct Offending {
+pub(crate) struct InvalidDocuments {
     violations: Vec<Violation>,
     count: usize,
 }
 
-impl Offending {
-    /// One more.
-    pub fn add(&mut self, id: DocumentId, why: &dyn std::fmt::Display) {
+impl InvalidDocuments {
+    pub(crate) fn add(&mut self, id: DocumentId, why: &dyn std::fmt::Display) {
         self.count += 1;
         if self.violations.len() < NAMED_MAX {
             let violation = Violation::new("", format!("document {id}: {why}"));
@@ -66,7 +68,7 @@ impl Offending {
     ///
     /// # Errors
     /// [`DocumentsError::DefinitionInvalid`] with them.
-    pub fn outcome(&self) -> Result<(), DocumentsError> {
+    pub(crate) fn outcome(&self) -> Result<(), DocumentsError> {
         let mut violations = self.violations.clone();
         if self.count > NAMED_MAX {
             let more = self.count - NAMED_MAX;
@@ -76,37 +78,37 @@ impl Offending {
     }
 }
 
-/// Fails with these, if there are any.
+/// Fails with these violations, if there are any.
 ///
 /// # Errors
 /// [`DocumentsError::DefinitionInvalid`].
 pub fn refuse(violations: impl Iterator<Item = Violation>) -> Result<(), DocumentsError> {
     let violations: Vec<Violation> = violations.collect();
-    match violations.is_empty() {
-        true => Ok(()),
-        false => Err(DocumentsError::DefinitionInvalid { violations }),
+    if violations.is_empty() {
+        Ok(())
+    } else {
+        Err(DocumentsError::DefinitionInvalid { violations })
     }
 }
 
-/// See the module.
-pub struct Rebuild<'a> {
+pub(crate) struct Rebuild<'a> {
     transaction: &'a Transaction<'a>,
     tenants: Vec<TenantId>,
-    named: Vec<Declared>,
-    referring: Vec<Declared>,
-    offending: Offending,
+    named: Vec<DeclaredCollection>,
+    referring: Vec<DeclaredCollection>,
+    offending: InvalidDocuments,
 }
 
 impl<'a> Rebuild<'a> {
-    /// What follows from these changes.
+    /// Determines which collections need new aliases or references after these changes.
     ///
     /// # Errors
-    /// Definitions that do not fit together.
-    pub fn new(
+    /// [`DocumentsError::DefinitionInvalid`]: the definitions do not fit together.
+    pub(crate) fn new(
         transaction: &'a Transaction<'a>,
         all: &Definitions,
         before: &Catalogue,
-        redefined: &[Redefined],
+        redefined: &[CollectionRedefinition],
     ) -> Result<Self, DocumentsError> {
         let mut families: BTreeSet<CollectionName> = BTreeSet::new();
         let mut named = Vec::new();
@@ -129,7 +131,7 @@ impl<'a> Rebuild<'a> {
             if is_other || to.any(|to| families.contains(to)) {
                 let collection = Collection::of(all, definition)?;
                 let id = old.id;
-                referring.push(Declared { id, collection });
+                referring.push(DeclaredCollection { id, collection });
             }
         }
         Ok(Self {
@@ -137,15 +139,16 @@ impl<'a> Rebuild<'a> {
             tenants: Vec::new(),
             named,
             referring,
-            offending: Offending::default(),
+            offending: InvalidDocuments::default(),
         })
     }
 
-    /// Carries it out.
+    /// Executes the rebuild.
     ///
     /// # Errors
-    /// [`DocumentsError::DefinitionInvalid`] with the documents for which it cannot be; the transaction is to be given up then.
-    pub async fn run(&mut self) -> Result<(), DocumentsError> {
+    /// [`DocumentsError::DefinitionInvalid`] with the invalid documents; the transaction must then
+    /// be rolled back.
+    pub(crate) async fn run(&mut self) -> Result<(), DocumentsError> {
         let tenants = collections::tenants(self.transaction).await?;
         self.tenants = tenants.into_values().collect();
         let named = std::mem::take(&mut self.named);
@@ -155,34 +158,38 @@ impl<'a> Rebuild<'a> {
             }
         }
         for one in &named {
-            self.each(one, Kind::Names).await?;
+            self.each(one, RebuildKind::Names).await?;
         }
         self.offending.outcome()?;
         for one in &std::mem::take(&mut self.referring) {
-            self.each(one, Kind::References).await?;
+            self.each(one, RebuildKind::References).await?;
         }
         self.offending.outcome()
     }
 
-    async fn each(&mut self, declared: &Declared, kind: Kind) -> Result<(), DocumentsError> {
+    async fn each(
+        &mut self,
+        declared: &DeclaredCollection,
+        kind: RebuildKind,
+    ) -> Result<(), DocumentsError> {
         for tenant in self.tenants.clone() {
-            let (mut after, mut portions) = (i64::MIN, Portions::new(PAGE));
+            let (mut after, mut portions) = (DocumentNumber::MIN, BoundedChunks::new(PAGE));
             loop {
-                let of = (tenant, declared.id);
+                let of = CollectionKey::new(tenant, declared.id);
                 let page = rebuild::page(self.transaction, of, after, &mut portions).await?;
                 let Some(last) = page.last() else { break };
                 after = last.id.number();
                 let mut drafts = Vec::with_capacity(page.len());
                 for row in page {
-                    // None is larger for it.
+                    // Stored bodies were size-checked when written; no limit here.
                     match declared.collection.read(row.body.as_bytes(), usize::MAX) {
                         Ok(draft) => drafts.push((row, draft)),
                         Err(error) => self.offending.add(row.id, &error),
                     }
                 }
                 match kind {
-                    Kind::Names => self.name(declared.id, &drafts).await?,
-                    Kind::References => self.refer(declared, drafts).await?,
+                    RebuildKind::Names => self.name(declared.id, &drafts).await?,
+                    RebuildKind::References => self.refer(declared, drafts).await?,
                 }
             }
         }
@@ -192,9 +199,9 @@ impl<'a> Rebuild<'a> {
     async fn name(
         &mut self,
         collection: CollectionId,
-        drafts: &[(Row, Draft)],
+        drafts: &[(RebuildRow, Draft)],
     ) -> Result<(), DocumentsError> {
-        let mut named = Named::default();
+        let mut named = AliasRows::default();
         for (row, draft) in drafts {
             for alias in &draft.aliases {
                 named.tenants.push(row.tenant);
@@ -213,7 +220,7 @@ impl<'a> Rebuild<'a> {
         )
         .await?;
         for (row, draft) in drafts {
-            let own = (collection.0, row.id.number());
+            let own = (collection, row.id.number());
             let mut all = draft.aliases.iter();
             if all.any(|alias| called.get(&(row.tenant, alias.0)) != Some(&own)) {
                 self.offending
@@ -225,22 +232,25 @@ impl<'a> Rebuild<'a> {
 
     async fn refer(
         &mut self,
-        declared: &Declared,
-        drafts: Vec<(Row, Draft)>,
+        declared: &DeclaredCollection,
+        drafts: Vec<(RebuildRow, Draft)>,
     ) -> Result<(), DocumentsError> {
         let each = drafts.iter().flat_map(|(row, draft)| {
             let aliases = draft.references.iter().map(|one| one.alias.0);
             aliases.map(|alias| (row.tenant, alias))
         });
-        let (tenants, aliases): (Vec<i32>, Vec<Uuid>) = each.unzip();
+        let (tenants, aliases): (Vec<TenantId>, Vec<Uuid>) = each.unzip();
         let called = check::called(self.transaction, check::CALLED, &tenants, &aliases).await?;
-        let mut referring = Referring::default();
+        let mut referring = ReferenceRows::default();
         for (row, draft) in drafts {
-            let found = draft.references.iter().map(|one| {
-                let (_, number) = called.get(&(row.tenant, one.alias.0))?;
-                Some(*number)
-            });
-            let found: Vec<Option<i64>> = found.collect();
+            let found: Vec<Option<DocumentNumber>> = draft
+                .references
+                .iter()
+                .map(|one| {
+                    let (_, number) = called.get(&(row.tenant, one.alias.0))?;
+                    Some(*number)
+                })
+                .collect();
             match targets(&found) {
                 Ok(targets) => referring.push(&row, declared.id, &targets),
                 Err(missing) => {
@@ -258,7 +268,7 @@ impl<'a> Rebuild<'a> {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum RebuildKind {
     Names,
     References,
 }

@@ -5,24 +5,29 @@ use egret_postgres::tokio_postgres::{Client, Statement};
 use futures_util::future::try_join_all;
 use uuid::Uuid;
 
-use crate::core::group::Deleted;
+use crate::core::write::DeletedDocument;
 use crate::error::DocumentsError;
+use crate::model::{CollectionId, DocumentNumber, Epoch, TenantId};
 use crate::store::owner::NOTICED;
-use crate::store::query::Portions;
-use crate::store::read::{self, Answered, Counted, Looked, Seen, Stored};
-use crate::store::write::{self, Outcome, Writes};
+use crate::store::query::BoundedChunks;
+use crate::store::read::{
+    self, AliasKeys, LookupQuery, LookupRows, NumberKeys, ReferrerCounts, StoredDocument,
+    StoredReply,
+};
+use crate::store::write::{self, CommitOutcome, WriteRows};
 
-/// Plans are made once, for any number of documents: rows are found by their keys, however few there are at the moment. What a role or a database
-/// has set otherwise does not hold: each statement sees what has committed before it.
+/// Settings of sessions that look up rows by key. Generic plans with index scans suit any number of
+/// documents, however few there are at the moment. Settings of a role or database must not override
+/// the isolation level: each statement has to see what was committed before it.
 pub(crate) const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
     SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET default_transaction_isolation = 'read committed'; \
     SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0";
 
-/// Who does not ask for less is answered when it has reached the disk, whatever a database or a role has set.
+/// Makes commits durable by default, unless a write asks for less, whatever a database or a role
+/// has set.
 const FLUSHED: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) WHERE pg_catalog.current_setting('synchronous_commit') = 'off'";
 
-/// See the module.
-pub struct Session {
+pub(crate) struct WriterSession {
     client: Client,
     by_alias: Statement,
     by_number: Statement,
@@ -35,12 +40,9 @@ pub struct Session {
     write: Statement,
 }
 
-impl Session {
-    /// In a database where the engine's part of schema `egret` is.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn new(client: Client) -> Result<Self, DocumentsError> {
+impl WriterSession {
+    /// Prepares all statements, in a database with the engine's part of schema `egret`.
+    pub(crate) async fn new(client: Client) -> Result<Self, DocumentsError> {
         client.batch_execute(SETTINGS).await?;
         client.batch_execute(NOTICED).await?;
         client.batch_execute(FLUSHED).await?;
@@ -66,7 +68,7 @@ impl Session {
             answers,
             deleted,
             write,
-        ] = <[Statement; 9]>::try_from(prepared).expect("each is prepared");
+        ] = <[Statement; 9]>::try_from(prepared).expect("each statement is prepared");
         Ok(Self {
             client,
             by_alias,
@@ -81,17 +83,14 @@ impl Session {
         })
     }
 
-    /// Looks up all of it, by one statement; what is not asked for costs nothing.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn look(&self, asked: Looked<'_>) -> Result<Seen, DocumentsError> {
+    /// Executes a look-up in one round trip; an empty one needs none.
+    pub(crate) async fn look(&self, asked: LookupQuery<'_>) -> Result<LookupRows, DocumentsError> {
         let is_asked = [
-            !asked.by_alias.1.is_empty(),
-            !asked.by_number.2.is_empty(),
-            !asked.numbers.1.is_empty(),
+            !asked.by_alias.aliases.is_empty(),
+            !asked.by_number.numbers.is_empty(),
+            !asked.numbers.aliases.is_empty(),
         ];
-        let mut seen = Seen::default();
+        let mut seen = LookupRows::default();
         match is_asked {
             [false, false, false] => {}
             [true, false, false] => seen.by_alias = self.by_alias(asked.by_alias).await?,
@@ -104,105 +103,156 @@ impl Session {
 
     async fn by_alias(
         &self,
-        asked: (&[i32], &[Uuid]),
-    ) -> Result<Vec<Option<Stored>>, DocumentsError> {
+        asked: AliasKeys<'_>,
+    ) -> Result<Vec<Option<StoredDocument>>, DocumentsError> {
         Ok(read::by_alias(&self.client, &self.by_alias, asked).await?)
     }
 
-    /// Documents by numbers; where none is asked for, that costs nothing.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn by_number(
+    /// Documents by number; an empty list needs no round trip.
+    pub(crate) async fn by_number(
         &self,
-        asked: (&[i32], &[i32], &[i64]),
-    ) -> Result<Vec<Option<Stored>>, DocumentsError> {
-        match asked.2.is_empty() {
-            true => Ok(Vec::new()),
-            false => Ok(read::by_number(&self.client, &self.by_number, asked).await?),
+        asked: NumberKeys<'_>,
+    ) -> Result<Vec<Option<StoredDocument>>, DocumentsError> {
+        if asked.numbers.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Ok(read::by_number(&self.client, &self.by_number, asked).await?)
         }
     }
 
-    /// The numbers of documents by identities.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn resolve(
+    /// Numbers of documents by alias.
+    pub(crate) async fn resolve(
         &self,
-        asked: (&[i32], &[Uuid]),
-    ) -> Result<Vec<Option<i64>>, DocumentsError> {
-        match asked.1.is_empty() {
-            true => Ok(Vec::new()),
-            false => Ok(read::resolve(&self.client, &self.resolve, asked).await?),
+        asked: AliasKeys<'_>,
+    ) -> Result<Vec<Option<DocumentNumber>>, DocumentsError> {
+        if asked.aliases.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Ok(read::resolve(&self.client, &self.resolve, asked).await?)
         }
     }
 
-    /// Who refers to documents, those aside that let them go: of each the first so many, and how many there are, counted so far.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn referrers(
+    /// Referrers of documents, except those in `ignored`: of each at most `first_max` are listed
+    /// and `count_max` counted. Where the server refuses some, each of these has its error.
+    pub(crate) async fn referrers(
         &self,
-        asked: (&[i32], &[i64]),
-        let_go: &[i64],
-        bounds: (i64, i64),
-    ) -> Result<Vec<Counted>, DocumentsError> {
-        match asked.1.is_empty() {
-            true => Ok(Vec::new()),
-            false => {
-                Ok(read::referrers(&self.client, &self.referrers, asked, let_go, bounds).await?)
+        tenants: &[TenantId],
+        numbers: &[DocumentNumber],
+        ignored: &[DocumentNumber],
+        first_max: i64,
+        count_max: i64,
+    ) -> Result<Vec<Result<ReferrerCounts, DocumentsError>>, DocumentsError> {
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (client, statement) = (&self.client, &self.referrers);
+        let counted = read::referrers(
+            client, statement, tenants, numbers, ignored, first_max, count_max,
+        );
+        let error = match counted.await {
+            Ok(all) => return Ok(all.into_iter().map(Ok).collect()),
+            Err(error) => DocumentsError::from(error),
+        };
+        if !self.is_usable_after(&error).await {
+            return Err(error);
+        }
+        let mut each = Vec::with_capacity(numbers.len());
+        for (tenant, number) in tenants.chunks(1).zip(numbers.chunks(1)) {
+            let counted = read::referrers(
+                client, statement, tenant, number, ignored, first_max, count_max,
+            );
+            match counted.await.map_err(DocumentsError::from) {
+                Err(error) if error.is_of_session() => return Err(error),
+                counted => each.push(counted.map(|mut one| one.pop().unwrap_or_default())),
             }
         }
+        Ok(each)
     }
 
-    /// The answers of requests that came before.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn answers(
+    /// Whether a look-up failed for what was asked, so that others are answered, and not for the
+    /// session or the database.
+    pub(super) async fn is_usable_after(&self, error: &DocumentsError) -> bool {
+        !error.is_of_session() && !error.is_removed() && self.probe().await.is_ok()
+    }
+
+    /// Asks each statement that looks up for something that is not there.
+    async fn probe(&self) -> Result<(), DocumentsError> {
+        let (tenants, collections, numbers, names) = (
+            [TenantId(0)],
+            [CollectionId(0)],
+            [DocumentNumber(0)],
+            [Uuid::nil()],
+        );
+        let by_name = AliasKeys {
+            tenants: &tenants,
+            aliases: &names,
+        };
+        let by_number = NumberKeys {
+            tenants: &tenants,
+            collections: &collections,
+            numbers: &numbers,
+        };
+        let together = LookupQuery {
+            by_alias: by_name,
+            by_number,
+            numbers: by_name,
+        };
+        self.look(together).await?;
+        self.by_alias(by_name).await?;
+        self.by_number(by_number).await?;
+        self.resolve(by_name).await?;
+        self.answers(&tenants, &names).await?;
+        self.deleted(by_number).await?;
+        let (client, statement) = (&self.client, &self.referrers);
+        read::referrers(client, statement, &tenants, &numbers, &[], 1, 1).await?;
+        Ok(())
+    }
+
+    /// Stored answers to requests by idempotency key.
+    pub(crate) async fn answers(
         &self,
-        asked: (&[i32], &[Uuid]),
-    ) -> Result<Vec<Option<Answered>>, DocumentsError> {
-        match asked.1.is_empty() {
-            true => Ok(Vec::new()),
-            false => Ok(read::answers(&self.client, &self.answers, asked).await?),
+        tenants: &[TenantId],
+        keys: &[Uuid],
+    ) -> Result<Vec<Option<StoredReply>>, DocumentsError> {
+        if keys.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Ok(read::answers(&self.client, &self.answers, tenants, keys).await?)
         }
     }
 
-    /// The last versions of documents that are deleted, of those that are.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn deleted(
+    /// The last versions of these documents, where they are deleted and kept.
+    pub(crate) async fn deleted(
         &self,
-        asked: (&[i32], &[i32], &[i64]),
-    ) -> Result<Vec<Option<Deleted>>, DocumentsError> {
-        match asked.2.is_empty() {
-            true => Ok(Vec::new()),
-            false => Ok(read::deleted(&self.client, &self.deleted, asked).await?),
+        asked: NumberKeys<'_>,
+    ) -> Result<Vec<Option<DeletedDocument>>, DocumentsError> {
+        if asked.numbers.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Ok(read::deleted(&self.client, &self.deleted, asked).await?)
         }
     }
 
-    /// Documents that refer to one, in the order of their numbers from one on.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn referring(
+    /// Documents that refer to `target`, in order of their numbers, after a number.
+    pub(crate) async fn referring(
         &self,
-        (tenant, target): (i32, i64),
-        after: i64,
-        portions: &mut Portions,
-    ) -> Result<Vec<Stored>, DocumentsError> {
+        tenant: TenantId,
+        target: DocumentNumber,
+        after: DocumentNumber,
+        portions: &mut BoundedChunks,
+    ) -> Result<Vec<StoredDocument>, DocumentsError> {
         let after: [&(dyn ToSql + Sync); 3] = [&tenant, &target, &after];
         let rows = portions.next(&self.client, &self.referring, &after).await?;
-        Ok(rows.iter().map(Stored::of).collect())
+        Ok(rows.iter().map(StoredDocument::of).collect())
     }
 
-    /// Writes, in one transaction.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn write(&self, writes: &Writes, of: (i64, i64)) -> Result<Outcome, DocumentsError> {
-        Ok(writes.run(&self.client, &self.write, of).await?)
+    /// Writes a batch in one transaction, for an epoch and a batch number.
+    pub(crate) async fn write(
+        &self,
+        rows: &WriteRows,
+        epoch: Epoch,
+        batch: i64,
+    ) -> Result<CommitOutcome, DocumentsError> {
+        Ok(rows.run(&self.client, &self.write, epoch, batch).await?)
     }
 }

@@ -1,4 +1,5 @@
-//! What is kept for a time only goes: answers of requests, the feed, what documents were, and documents themselves.
+//! Retention: deletes expired answers of idempotent requests, changes of the feed, document
+//! versions and documents.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,43 +9,41 @@ use egret_base::{Clock, condition};
 use egret_postgres::tokio_postgres::{Client, Row};
 use tokio::sync::watch;
 
+use super::commit::queued::WriteOptions;
 use super::indexes;
-use super::keeper::{Keeper, Standing};
+use super::ownership::{OwnershipManager, OwnershipState};
 use super::session::SETTINGS;
-use super::step::Manner;
 use crate::config::DocumentsConfig;
-use crate::core::decide::Condition;
-use crate::core::group::{Asked, Declared, What};
+use crate::core::collection::DeclaredCollection;
+use crate::core::decision::Condition;
+use crate::core::write::{WriteOp, WriteRequest};
 use crate::error::DocumentsError;
-use crate::model::{CollectionId, DocumentId, TenantId};
+use crate::model::{CollectionId, DocumentId, DocumentNumber, TenantId};
 use crate::store::{collections, sweep};
 
-/// Documents that go at a time.
+/// Documents deleted in one batch, at most.
 const DOCUMENTS: i64 = 500;
 
-/// Documents of a collection that are looked at in one go: those to which others refer stay, and are met again in each round.
+/// Documents of a collection examined in one sweep, at most: referenced ones are kept and examined
+/// again in each round.
 const LOOKED_AT_MAX: usize = 50_000;
 
-/// How far a round has come, by tenants and collections: up to which number.
-type Rounds = HashMap<(TenantId, CollectionId), i64>;
+/// Last document number examined in the current round, by tenant and collection.
+type SweepProgress = HashMap<(TenantId, CollectionId), DocumentNumber>;
 
-/// Who deletes documents that have been there for long enough, as it is told.
+/// Author recorded for deletions by retention.
 const AUTHOR: &str = "retention";
 
-/// See the module.
-pub struct Sweeper {
-    /// The database.
-    pub keeper: Arc<Keeper>,
-    /// The settings.
+pub(crate) struct Sweeper {
+    pub keeper: Arc<OwnershipManager>,
     pub config: DocumentsConfig,
-    /// Wall-clock time.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Sweeper {
-    /// Looks again and again, until everything stops.
-    pub async fn sweep(self, mut stopping: watch::Receiver<bool>) {
-        let mut rounds = Rounds::new();
+    /// Sweeps periodically while this Egret is the owner, until shutdown.
+    pub(crate) async fn sweep(self, mut stopping: watch::Receiver<bool>) {
+        let mut rounds = SweepProgress::new();
         let database = self.keeper.database.as_str();
         let failing = condition::Condition::new("documents_retention_failing", database);
         while !*stopping.borrow() {
@@ -52,7 +51,7 @@ impl Sweeper {
                 _ = stopping.changed() => break,
                 () = tokio::time::sleep(self.config.sweep_interval.duration()) => {}
             }
-            if self.keeper.standing() == Standing::Owner {
+            if self.keeper.standing() == OwnershipState::Owner {
                 tokio::select! {
                     _ = stopping.changed() => break,
                     () = self.sweep_once(&mut rounds, &failing) => {}
@@ -61,22 +60,22 @@ impl Sweeper {
         }
     }
 
-    /// Sweeps, and notes whether that failed.
-    async fn sweep_once(&self, rounds: &mut Rounds, failing: &condition::Condition) {
+    /// Sweeps once, and raises or ends the condition.
+    async fn sweep_once(&self, rounds: &mut SweepProgress, failing: &condition::Condition) {
         let Err(error) = self.once(rounds).await else {
-            return failing.recover("documents that are too old are removed again");
+            return failing.recover("expired documents, versions and changes are deleted again");
         };
         let error = self.keeper.check_removal(error).await;
         if error.is_removed() {
-            // Nothing is left to be removed.
+            // Everything was removed with the schema: no fault.
             failing.end();
         } else {
-            let message = "cannot remove documents that are too old; retrying";
+            let message = "cannot delete expired documents, versions and changes; retrying";
             failing.fail(&error, message);
         }
     }
 
-    async fn once(&self, rounds: &mut Rounds) -> Result<(), DocumentsError> {
+    async fn once(&self, rounds: &mut SweepProgress) -> Result<(), DocumentsError> {
         let client = self.keeper.client().await?;
         client.batch_execute(SETTINGS).await?;
         let config = &self.config;
@@ -93,7 +92,7 @@ impl Sweeper {
         for declared in catalogue.iter() {
             let definition = declared.collection.definition();
             if let Some(days) = definition.history.days {
-                sweep::versions(&client, as_of, declared.id.0, days.cast_signed()).await?;
+                sweep::versions(&client, as_of, declared.id, days.cast_signed()).await?;
             }
             if let Some(days) = definition.retention_days {
                 old.extend(
@@ -107,56 +106,60 @@ impl Sweeper {
             let tenants = collections::tenants(&client).await?;
             for (declared, days) in old {
                 for tenant in tenants.values() {
-                    let round = rounds.entry((*tenant, declared.id)).or_insert(i64::MIN);
-                    self.documents(&client, (*tenant, &declared), days, round)
+                    let round = rounds
+                        .entry((*tenant, declared.id))
+                        .or_insert(DocumentNumber::MIN);
+                    self.documents(&client, *tenant, &declared, days, round)
                         .await?;
                 }
             }
         }
-        // Last: an index that is built beside writers waits for all that look at an older state.
+        // Last: building an index concurrently waits for all older snapshots.
         indexes::repair(&client, &catalogue).await
     }
 
-    /// Deletes documents that were made more than so many days ago; those to which others refer stay until those go.
+    /// Deletes documents older than `days`. Referenced documents stay until their referrers are
+    /// gone.
     async fn documents(
         &self,
         client: &Client,
-        (tenant, declared): (TenantId, &Arc<Declared>),
+        tenant: TenantId,
+        declared: &Arc<DeclaredCollection>,
         days: u32,
-        round: &mut i64,
+        round: &mut DocumentNumber,
     ) -> Result<(), DocumentsError> {
         let now = self.clock.now().as_micros() / 1_000;
-        let end = (now - i64::from(days) * 86_400_000) << 16;
+        let end = DocumentNumber((now - i64::from(days) * 86_400_000) << 16);
         for _ in 0..LOOKED_AT_MAX / DOCUMENTS as usize {
             let rows = client
                 .query(
                     sweep::OLD,
-                    &[&tenant.0, &declared.id.0, &*round, &end, &DOCUMENTS],
+                    &[&tenant, &declared.id, &*round, &end, &DOCUMENTS],
                 )
                 .await?;
             let id = |row: &Row| DocumentId::stored(row.get(0));
             let Some(last) = rows.last() else {
-                *round = i64::MIN;
+                *round = DocumentNumber::MIN;
                 return Ok(());
             };
             *round = id(last).number();
             let free = rows.iter().filter(|row| !row.get::<_, bool>(1));
             let ids: Vec<DocumentId> = free.map(id).collect();
-            let asked = ids.into_iter().map(|id| {
-                let asked = Asked {
+            let requests = ids.into_iter().map(|id| {
+                let request = WriteRequest {
                     tenant,
                     declared: declared.clone(),
-                    what: What::Remove(id),
+                    op: WriteOp::Delete(id),
                     condition: Condition::Always,
                     author: Some(AUTHOR.to_owned()),
                     trace: None,
                     rights: Arc::default(),
                 };
-                (asked, Manner::default())
+                (request, WriteOptions::default())
             });
-            let told = self.keeper.writer.write_each(asked.collect()).await;
-            for refused in told.into_iter().filter_map(Result::err) {
-                match refused {
+            let results = self.keeper.writer.write_each(requests.collect()).await;
+            for error in results.into_iter().filter_map(Result::err) {
+                match error {
                     DocumentsError::StillReferenced { .. } | DocumentsError::NotFound { .. } => {}
                     error => return Err(error),
                 }

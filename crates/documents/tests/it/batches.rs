@@ -1,24 +1,25 @@
-//! Several writes by one request.
+//! Batches: several writes by one request.
 
-use egret_documents::api::{Act, Operation};
-use egret_documents::core::decide::Condition;
+use egret_base::CodedError;
+use egret_documents::api::{BatchWrite, WriteOp};
+use egret_documents::core::decision::Condition;
 use egret_documents::model::DocumentId;
 use serde_json::{Value, json};
 
 use crate::world::{FLIGHTS, World, named};
 
-fn put(collection: &str, body: &Value) -> Operation {
-    Operation {
+fn put(collection: &str, body: &Value) -> BatchWrite {
+    BatchWrite {
         collection: named(collection),
-        what: Act::Put(None, body.to_string().into_bytes()),
+        op: WriteOp::Put(None, body.to_string().into_bytes()),
         condition: Condition::Always,
     }
 }
 
-fn delete(collection: &str, id: DocumentId) -> Operation {
-    Operation {
+fn delete(collection: &str, id: DocumentId) -> BatchWrite {
+    BatchWrite {
         collection: named(collection),
-        what: Act::Delete(id),
+        op: WriteOp::Delete(id),
         condition: Condition::Always,
     }
 }
@@ -43,7 +44,7 @@ async fn all_are_done_or_none() {
     );
     let refused = atomic(vec![jfk.clone(), flight.clone()]).await.unwrap_err();
     assert_eq!(
-        (refused.operation, egret_base::Coded::code(&refused.error)),
+        (refused.operation, refused.error.code()),
         (Some(1), "unresolved_reference")
     );
     assert_eq!(
@@ -54,7 +55,7 @@ async fn all_are_done_or_none() {
     );
     let made = atomic(vec![jfk.clone(), flight, lax]).await.unwrap();
     assert_eq!(made.len(), 3);
-    // Deleted with what refers to it; and not without.
+    // A document can be deleted together with its referrers, and not without them.
     let refused = atomic(vec![
         delete("airports", made[0].id),
         delete("airports", made[2].id),
@@ -62,7 +63,7 @@ async fn all_are_done_or_none() {
     .await
     .unwrap_err();
     assert_eq!(
-        (refused.operation, egret_base::Coded::code(&refused.error)),
+        (refused.operation, refused.error.code()),
         (Some(0), "still_referenced")
     );
     let other = put("flights", &json!({"number": 1, "origin": "JFK"}));
@@ -79,14 +80,12 @@ async fn all_are_done_or_none() {
     let refused = atomic(vec![jfk.clone(), jfk]).await.unwrap_err();
     assert_eq!(
         refused.error.to_string(),
-        "operation 0 is about the same document or identity: each may be in one operation only"
+        "operation 0 concerns the same document or identity: each may occur only once"
     );
     assert_eq!(atomic(vec![]).await, Ok(vec![]));
     let many = vec![put("airports", &json!({"faa": "A"})); 1_001];
-    assert_eq!(
-        egret_base::Coded::code(&atomic(many).await.unwrap_err().error),
-        "payload_too_large"
-    );
+    let refused = atomic(many).await.unwrap_err();
+    assert_eq!(refused.error.code(), "payload_too_large");
     world.stop().await;
 }
 
@@ -111,7 +110,7 @@ async fn each_is_done_for_itself_and_in_order_where_one_needs_another() {
         .iter()
         .map(|one| match one {
             Ok(written) => written.done.as_str(),
-            Err(error) => egret_base::Coded::code(error),
+            Err(error) => egret_base::CodedError::code(error),
         })
         .collect();
     assert_eq!(
@@ -137,7 +136,7 @@ async fn what_conflicts_in_a_batch_is_done_in_its_order() {
         let made = world.made("airports", &body("first")).await;
         let write = put("airports", &body("second"));
         let remove = delete("airports", made.id);
-        // Which document the first is about is found out only when it is looked up.
+        // The document of the upsert is known only after the look-up.
         let (operations, left) = match round % 2 {
             0 => (vec![write, remove], 0),
             _ => (vec![remove, write], 1),
@@ -160,7 +159,7 @@ async fn what_goes_first_in_a_batch_holds_up_nothing_after_it() {
         let done = done.unwrap().into_iter();
         let told = done.map(|one| match one {
             Ok(written) => written.done.as_str(),
-            Err(error) => egret_base::Coded::code(&error),
+            Err(error) => egret_base::CodedError::code(&error),
         });
         told.collect::<Vec<_>>()
     };
@@ -168,7 +167,7 @@ async fn what_goes_first_in_a_batch_holds_up_nothing_after_it() {
     let jfk = world.made("airports", &json!({"faa": "JFK"})).await.id;
     world.made("airports", &json!({"faa": "LGA"})).await;
     let flight = world.made("flights", &refer("JFK")).await.id;
-    // The other way round it is refused.
+    // In the other order the deletion is rejected.
     let wrong = vec![delete("airports", jfk), put("flights", &refer("LGA"))];
     assert_eq!(each(wrong).await, ["still_referenced", "changed"]);
     world.made("flights", &refer("JFK")).await;

@@ -1,13 +1,14 @@
-//! Many documents in, and all out; of many no more at a time than may be.
+//! Imports, exports, and size limits of pages.
 
-use egret_base::Coded;
-use egret_base::settings::Size;
+use egret_base::CodedError;
+use egret_base::settings::ByteSize;
+use egret_base::test_support::eventually;
 use egret_documents::DocumentsConfig;
-use egret_documents::api::{Caller, Find, Found, Shape};
+use egret_documents::api::{Caller, DocumentProjection, FindPageItem, FindQuery};
 use egret_documents::model::DocumentId;
 use serde_json::{Value, json};
 
-use crate::world::{FLIGHTS, Made, World, code, named, usual};
+use crate::world::{EngineParts, FLIGHTS, World, code, named, usual};
 
 fn lines(all: &[Value]) -> Vec<u8> {
     let each = all.iter().map(|one| format!("{one}\n"));
@@ -127,7 +128,7 @@ async fn a_load_that_can_be_repeated_waits_for_no_disk() {
     let airports = named("airports");
     let flushed = "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint";
     let before = world.number(flushed).await;
-    // What the server writes on its own account comes between now and then.
+    // Background flushes of the server happen now and then: try several times.
     let mut was_left = false;
     for number in 0..50 {
         let text = lines(&[json!({"faa": format!("A{number}")})]);
@@ -154,16 +155,16 @@ const PADDED: &str = r#"{"collections": [
 
 const PAGE_BYTES: usize = 64 << 10;
 
-fn bounded() -> Made {
+fn bounded() -> EngineParts {
     let (config, clock, entropy) = usual();
     let config = DocumentsConfig {
-        page_bytes_max: Size(PAGE_BYTES as u64),
+        page_bytes_max: ByteSize(PAGE_BYTES as u64),
         ..config
     };
     (config, clock, entropy)
 }
 
-/// Small ones by the hundred, then larger ones, and one among those that is more than a page may have.
+/// Hundreds of small items, then larger ones, and one that exceeds the size of a page.
 fn items() -> Vec<Value> {
     let item = |number: usize| {
         let pad = match number {
@@ -180,7 +181,7 @@ fn items() -> Vec<Value> {
     (0..420).map(item).collect()
 }
 
-/// The bodies of a page are no more than may be, or one.
+/// Checks that the bodies of a page fit its size, unless it is a single one.
 fn assert_bounded<'a>(bodies: impl Iterator<Item = &'a String>) -> usize {
     let bytes: Vec<usize> = bodies.map(String::len).collect();
     assert!(bytes.len() == 1 || bytes.iter().sum::<usize>() <= PAGE_BYTES);
@@ -202,7 +203,7 @@ impl World {
         assert_eq!(told.unwrap().created, 420);
     }
 
-    /// The items by numbers, as the server orders them.
+    /// The items in the order of their numbers as JSON text.
     async fn in_order(&self, order: &str) -> Vec<i64> {
         let sql = format!(
             "SELECT (body ->> 'number')::bigint FROM egret.document WHERE body ? 'number' ORDER BY {order}"
@@ -211,18 +212,21 @@ impl World {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// All that is found page by page, and how many each page has.
-    async fn paged(&self, sort: Option<&str>, limit: u32) -> (Vec<Found>, Vec<usize>) {
-        let mut find = Find {
+    /// All documents found page by page, and the number on each page.
+    async fn paged(&self, sort: Option<&str>, limit: u32) -> (Vec<FindPageItem>, Vec<usize>) {
+        let mut find = FindQuery {
             sort: sort.map(str::to_owned),
             limit: Some(limit),
-            ..Find::default()
+            ..FindQuery::default()
         };
         let name = named("items");
         let (mut all, mut counts) = (Vec::new(), Vec::new());
         loop {
-            let page = self.documents.find(&self.caller, &name, &find).await;
-            let page = page.unwrap();
+            let page = self
+                .documents
+                .find(&self.caller, &name, &find)
+                .await
+                .unwrap();
             let bodies = page.items.iter().map(|found| &found.stored.body);
             counts.push(assert_bounded(bodies));
             all.extend(page.items);
@@ -258,7 +262,7 @@ async fn a_page_ends_before_it_has_too_much_and_the_next_goes_on_after_it() {
                         .iter()
                         .all(|count| (1..=limit as usize).contains(count))
                 );
-                // There are more than ten times as many bytes as a page may have.
+                // More than ten times the size of a page.
                 assert!(counts.len() > 10, "{counts:?}");
             }
         }
@@ -276,9 +280,10 @@ async fn who_refers_and_what_was_come_by_pages_of_so_many_bytes_too() {
     let group = world.made("groups", &json!({"name": "a"})).await.id;
     let (mut cursor, mut found) = (None::<String>, Vec::new());
     loop {
-        let part = (cursor.as_deref(), Some(1_000));
-        let page = documents.referrers(caller, (&groups, group), part).await;
-        let page = page.unwrap();
+        let page = documents
+            .referrers(caller, &groups, group, cursor.as_deref(), Some(1_000))
+            .await
+            .unwrap();
         assert_bounded(page.items.iter().map(|(_, stored)| &stored.body));
         found.extend(page.items.iter().map(|(_, one)| number(&one.body)));
         cursor = page.next;
@@ -289,8 +294,8 @@ async fn who_refers_and_what_was_come_by_pages_of_so_many_bytes_too() {
     assert_eq!(found, expected);
 
     let (all, _) = world.paged(None, 1_000).await;
-    let is_larger = |one: &&Found| one.stored.body.len() > 4_000;
-    let larger: Vec<&Found> = all.iter().filter(is_larger).collect();
+    let is_larger = |one: &&FindPageItem| one.stored.body.len() > 4_000;
+    let larger: Vec<&FindPageItem> = all.iter().filter(is_larger).collect();
     let last = larger[larger.len() - 1];
     for pad in 0..40 {
         let pad = format!("{pad}{}", "y".repeat(5_000));
@@ -299,8 +304,11 @@ async fn who_refers_and_what_was_come_by_pages_of_so_many_bytes_too() {
     }
     let (mut cursor, mut found, mut pages) = (None::<String>, Vec::new(), 0);
     loop {
-        let (of, part) = ((&items, last.stored.id), (cursor.as_deref(), Some(1_000)));
-        let page = documents.versions(caller, of, part).await.unwrap();
+        let id = last.stored.id;
+        let page = documents
+            .versions(caller, &items, id, cursor.as_deref(), Some(1_000))
+            .await
+            .unwrap();
         assert_bounded(page.items.iter().map(|version| &version.body));
         found.extend(page.items.iter().map(|version| version.version));
         (cursor, pages) = (page.next, pages + 1);
@@ -317,8 +325,10 @@ async fn who_refers_and_what_was_come_by_pages_of_so_many_bytes_too() {
     }
     let (mut cursor, mut found, mut pages) = (None::<String>, Vec::new(), 0);
     loop {
-        let part = (cursor.as_deref(), Some(1_000));
-        let page = documents.deleted(caller, &items, part).await.unwrap();
+        let page = documents
+            .deleted(caller, &items, cursor.as_deref(), Some(1_000))
+            .await
+            .unwrap();
         assert_bounded(page.items.iter().map(|version| &version.body));
         found.extend(page.items.iter().map(|version| version.id));
         (cursor, pages) = (page.next, pages + 1);
@@ -347,26 +357,26 @@ async fn what_is_embedded_is_no_more_than_may_be() {
     let all = json!({"number": 3, "groups": names});
     let all = world.made("items", &all).await.id;
     let (documents, caller, items) = (&world.documents, &world.caller, named("items"));
-    let shape = Shape {
+    let shape = DocumentProjection {
         embed: vec![named("groups")],
-        ..Shape::default()
+        ..DocumentProjection::default()
     };
-    let of = |limit| Find {
+    let of = |limit| FindQuery {
         limit: Some(limit),
         shape: shape.clone(),
-        ..Find::default()
+        ..FindQuery::default()
     };
     let page = documents.find(caller, &items, &of(1)).await.unwrap();
     let embedded = page.items[0].embedded["groups"].as_array().unwrap();
     assert_eq!(embedded.len(), 4);
-    // The same documents, in each of several.
+    // Several references to the same documents.
     let refused = documents.find(caller, &items, &of(3)).await.unwrap_err();
     assert_eq!(refused.code(), "embedded_too_large");
     assert!(refused.to_string().contains("documents.page_bytes_max"));
     assert!(!refused.retryable());
-    let refused = documents.get_shaped(caller, (&items, all), &shape);
+    let refused = documents.get_shaped(caller, &items, all, &shape);
     assert_eq!(code(refused.await), "embedded_too_large");
-    // However small each is.
+    // The limit also holds for many small documents.
     let many: Vec<Value> = (0..700).map(|n| json!({"name": format!("{n}")})).collect();
     let (groups, text) = (named("groups"), lines(&many));
     let imported = documents.import(caller, &groups, &text).await;
@@ -374,12 +384,12 @@ async fn what_is_embedded_is_no_more_than_may_be() {
     let names: Vec<&Value> = many.iter().map(|group| &group["name"]).collect();
     let some = json!({"number": 4, "groups": &names[..400]});
     let some = world.made("items", &some).await.id;
-    let found = documents.get_shaped(caller, (&items, some), &shape).await;
+    let found = documents.get_shaped(caller, &items, some, &shape).await;
     let embedded = &found.unwrap().embedded;
     assert_eq!(embedded["groups"], Value::from(many[..400].to_vec()));
     let each = json!({"number": 5, "groups": names});
     let each = world.made("items", &each).await.id;
-    let refused = documents.get_shaped(caller, (&items, each), &shape);
+    let refused = documents.get_shaped(caller, &items, each, &shape);
     assert_eq!(code(refused.await), "embedded_too_large");
     world.stop().await;
 }
@@ -416,9 +426,7 @@ async fn exports_are_so_many_and_tell_so_much_at_a_time() {
     }
     assert_eq!(counts, [4, 4, 4]);
     drop(first);
-    // Its session ends in a moment.
-    while export().await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    // Its session ends asynchronously.
+    eventually("the export's session is given back", export).await;
     world.stop().await;
 }

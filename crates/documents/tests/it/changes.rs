@@ -1,11 +1,11 @@
-//! What becomes of documents, as it is told.
+//! The change feed: polling, waiting, and changes with relaxed durability.
 
 use std::sync::Arc;
 
-use egret_documents::api::{Caller, Change, Following};
-use egret_documents::core::decide::Condition;
-use egret_documents::model::ChangeKind;
-use egret_postgres::test_support::{Ending, TestDatabase, own_server};
+use egret_documents::api::{Caller, Change, ChangesQuery};
+use egret_documents::core::decision::Condition;
+use egret_documents::model::{ChangeKind, FeedPosition};
+use egret_postgres::test_support::{Termination, TestDatabase, own_server};
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -27,7 +27,7 @@ async fn changes_are_told_in_order_from_anywhere_on() {
     world.made("flights", &later).await;
     world.delete("flights", flight.id).await.unwrap();
     world.delete("airports", jfk.id).await.unwrap();
-    let told = async |following: &Following, limit| {
+    let told = async |following: &ChangesQuery, limit| {
         let changes = world
             .documents
             .changes(&world.caller, following, limit)
@@ -35,7 +35,7 @@ async fn changes_are_told_in_order_from_anywhere_on() {
             .unwrap();
         let each = |one: &Change| {
             (
-                one.position,
+                one.position.0,
                 one.kind,
                 one.collection.to_string(),
                 one.version,
@@ -43,12 +43,12 @@ async fn changes_are_told_in_order_from_anywhere_on() {
         };
         (
             changes.items.iter().map(each).collect::<Vec<_>>(),
-            changes.position,
+            changes.position.0,
         )
     };
-    let from = |after| Following {
+    let from = |after| ChangesQuery {
         collection: None,
-        after: Some(after),
+        after: Some(FeedPosition(after)),
     };
     let all = [
         (1, ChangeKind::Create, "airports".to_owned(), 1),
@@ -60,18 +60,18 @@ async fn changes_are_told_in_order_from_anywhere_on() {
     assert_eq!(told(&from(0), None).await, (all.to_vec(), 5));
     assert_eq!(told(&from(2), Some(2)).await, (all[2..4].to_vec(), 4));
     assert_eq!(told(&from(5), None).await, (vec![], 5));
-    assert_eq!(told(&Following::default(), None).await, (vec![], 5));
-    let of_airports = Following {
+    assert_eq!(told(&ChangesQuery::default(), None).await, (vec![], 5));
+    let of_airports = ChangesQuery {
         collection: Some(named("airports")),
-        after: Some(0),
+        after: Some(FeedPosition(0)),
     };
     assert_eq!(
         told(&of_airports, None).await,
         (vec![all[0].clone(), all[4].clone()], 5)
     );
-    let unknown = Following {
+    let unknown = ChangesQuery {
         collection: Some(named("planes")),
-        after: Some(0),
+        after: Some(FeedPosition(0)),
     };
     assert_eq!(
         code(world.documents.changes(&world.caller, &unknown, None).await),
@@ -84,9 +84,9 @@ async fn changes_are_told_in_order_from_anywhere_on() {
 async fn who_follows_is_told_as_soon_as_it_is_written() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    let mut following = Following {
+    let mut following = ChangesQuery {
         collection: None,
-        after: Some(0),
+        after: Some(FeedPosition(0)),
     };
     for faa in ["JFK", "LAX", "ORD"] {
         let airport = json!({ "faa": faa });
@@ -96,7 +96,7 @@ async fn who_follows_is_told_as_soon_as_it_is_written() {
         );
         assert_eq!(told.unwrap().items[0].id, made.id);
     }
-    assert_eq!(following.after, Some(3));
+    assert_eq!(following.after, Some(FeedPosition(3)));
     world.stop().await;
 }
 
@@ -105,9 +105,9 @@ async fn all_who_follow_are_told_everything_by_one_session() {
     let world = World::new(15).await;
     world.apply(FLIGHTS).await.unwrap();
     let follow = async || {
-        let mut following = Following {
+        let mut following = ChangesQuery {
             collection: None,
-            after: Some(0),
+            after: Some(FeedPosition(0)),
         };
         let mut told = Vec::new();
         while told.len() < 20 {
@@ -115,7 +115,7 @@ async fn all_who_follow_are_told_everything_by_one_session() {
                 .documents
                 .next_changes(&world.caller, &mut following)
                 .await;
-            told.extend(changes.unwrap().items.iter().map(|one| one.position));
+            told.extend(changes.unwrap().items.iter().map(|one| one.position.0));
         }
         told
     };
@@ -142,7 +142,7 @@ async fn what_a_crash_may_take_back_is_told_when_it_cannot_any_more() {
     let database = Arc::new(database);
     let documents = engine(&database);
     let mut world = World::of(database.clone(), documents).await;
-    // The server leaves it for longer than anybody waits.
+    // The server delays flushing for longer than the feed waits.
     for sql in [
         "ALTER SYSTEM SET wal_writer_delay = '10s'",
         "SELECT pg_reload_conf()",
@@ -155,9 +155,9 @@ async fn what_a_crash_may_take_back_is_told_when_it_cannot_any_more() {
         ..world.caller.clone()
     };
     let airports = named("airports");
-    let mut following = Following {
+    let mut following = ChangesQuery {
         collection: None,
-        after: Some(0),
+        after: Some(FeedPosition(0)),
     };
     let written = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint";
     let flushed = "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint";
@@ -165,8 +165,9 @@ async fn what_a_crash_may_take_back_is_told_when_it_cannot_any_more() {
         let body = json!({ "faa": faa }).to_string();
         let made = world
             .documents
-            .upsert(&relaxed, &airports, body.as_bytes(), Condition::Always);
-        let made = made.await.unwrap();
+            .upsert(&relaxed, &airports, body.as_bytes(), Condition::Always)
+            .await
+            .unwrap();
         let written = world.number(written).await;
         let told = world
             .documents
@@ -180,21 +181,21 @@ async fn what_a_crash_may_take_back_is_told_when_it_cannot_any_more() {
         .documents
         .upsert(&relaxed, &airports, body.as_bytes(), Condition::Always);
     made.await.unwrap();
-    // Where the last change is is told as late.
-    let last = Following::default();
+    // The end of the feed is reported only once flushed, too.
+    let last = ChangesQuery::default();
     let now = world.documents.changes(&world.caller, &last, None).await;
-    assert_eq!(now.unwrap().position, 3);
-    database.server.restart(Ending::Kill).await;
+    assert_eq!(now.unwrap().position, FeedPosition(3));
+    database.server.restart(Termination::Kill).await;
     world.client = database.connect().await;
     let position = "SELECT max(position) FROM egret.document_feed";
     assert_eq!(world.number(position).await, 3);
     let made = world.made("airports", &json!({"faa": "EWR"})).await;
-    following.after = Some(3);
+    following.after = Some(FeedPosition(3));
     let told = world
         .documents
         .next_changes(&world.caller, &mut following)
         .await;
     let told = &told.unwrap().items[0];
-    assert_eq!((told.position, told.id), (4, made.id));
+    assert_eq!((told.position.0, told.id), (4, made.id));
     world.stop().await;
 }

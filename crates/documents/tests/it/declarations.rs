@@ -1,12 +1,12 @@
-//! Definitions that change while there are documents.
+//! Changes of definitions of collections with documents.
 
 use egret_documents::DocumentsError;
-use egret_documents::api::Outcome;
+use egret_documents::api::DeclarationOutcome;
 use serde_json::json;
 
 use crate::world::{FLIGHTS, World, code};
 
-async fn outcomes(world: &World, file: &str) -> Result<Vec<Outcome>, DocumentsError> {
+async fn outcomes(world: &World, file: &str) -> Result<Vec<DeclarationOutcome>, DocumentsError> {
     let applied = world.apply(file).await?;
     Ok(applied.into_iter().map(|one| one.outcome).collect())
 }
@@ -18,7 +18,7 @@ async fn a_definition_that_documents_are_not_is_refused_with_the_documents() {
     let outcomes = async |file: &str| outcomes(&world, file).await;
     assert_eq!(
         outcomes(FLIGHTS).await.unwrap(),
-        [Outcome::Unchanged, Outcome::Unchanged]
+        [DeclarationOutcome::Unchanged, DeclarationOutcome::Unchanged]
     );
     let jfk = world.made("airports", &json!({"faa": "JFK"})).await;
     world
@@ -36,7 +36,7 @@ async fn a_definition_that_documents_are_not_is_refused_with_the_documents() {
             .starts_with(&format!("document {}: ", jfk.id)),
         "{refused}"
     );
-    // Nothing of it holds.
+    // Nothing of the rejected definition is in effect.
     world.made("airports", &json!({"faa": "ORD"})).await;
     for faa in ["JFK", "ORD"] {
         world
@@ -45,7 +45,7 @@ async fn a_definition_that_documents_are_not_is_refused_with_the_documents() {
     }
     assert_eq!(
         outcomes(&stricter).await.unwrap(),
-        [Outcome::Changed, Outcome::Unchanged]
+        [DeclarationOutcome::Changed, DeclarationOutcome::Unchanged]
     );
     assert_eq!(
         code(world.post("airports", &json!({"faa": "SFO"})).await),
@@ -55,7 +55,7 @@ async fn a_definition_that_documents_are_not_is_refused_with_the_documents() {
     world.stop().await;
 }
 
-/// Airports by codes of two kinds, an abstract collection of places, and flights.
+/// Airports with two kinds of codes, an abstract collection of places, and flights.
 fn places(airports: &str, references: &str) -> String {
     format!(
         r#"{{"collections": [
@@ -73,7 +73,7 @@ const BY_FAA: &str = r#""identity": ["/faa"]"#;
 const TO_FAA: &str = r#"{"name": "origin", "to": "airports", "paths": {"/origin": "/faa"}}"#;
 const TO_ICAO: &str = r#"{"name": "origin", "to": "airports", "paths": {"/icao": "/icao"}}"#;
 
-/// The message of the first document for which a definition cannot be.
+/// The message for the first document that is invalid under a definition.
 async fn refused(world: &World, file: &str) -> String {
     let DocumentsError::DefinitionInvalid { violations } = world.apply(file).await.unwrap_err()
     else {
@@ -103,10 +103,10 @@ async fn references_are_found_anew_when_they_are_declared_differently() {
         code(world.delete("airports", jfk.id).await),
         "still_referenced"
     );
-    // It was not written: neither its version nor the feed has changed.
+    // It was not rewritten: neither its version nor the feed has changed.
     assert_eq!(world.made("flights", &body).await.version, flight.version);
     world.check().await;
-    // Another identity of what is referred to, and references by it.
+    // Another identity of the target, and references by it.
     let message = refused(&world, &places(r#""identity": ["/icao"]"#, TO_FAA)).await;
     assert!(
         message.starts_with("the identity of `airports` is `/icao`"),
@@ -135,7 +135,7 @@ async fn references_are_found_anew_when_they_are_declared_differently() {
         .made("airports", &json!({"faa": "KEN", "icao": "KJFK"}))
         .await;
     assert_eq!((same.id, same.version), (jfk.id, 2));
-    // And none.
+    // Without the reference.
     world
         .apply(&places(r#""identity": ["/icao"]"#, ""))
         .await
@@ -171,7 +171,7 @@ async fn documents_are_called_anew_in_abstract_collections() {
         code(world.delete("airports", jfk.id).await),
         "still_referenced"
     );
-    // The flight would refer to nothing.
+    // The flight's reference would have no target.
     for airports in [BY_FAA.to_owned(), extends("/icao")] {
         let message = refused(&world, &places(&airports, at)).await;
         assert!(
@@ -217,7 +217,7 @@ async fn what_is_written_meanwhile_is_what_the_definition_says() {
         if is_strict {
             world.apply(FLIGHTS).await.unwrap();
         }
-        // Those that were taken go, so that the next round begins without.
+        // Deletes the documents created, so that the next round starts empty.
         let page = world
             .documents
             .find(

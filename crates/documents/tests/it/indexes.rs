@@ -1,32 +1,32 @@
-//! Indexes by which documents are found: there are those that the collections ask for, and each finds what its path leads to.
+//! Indexes on query paths: exactly the required ones exist, and each serves its path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_documents::DocumentsConfig;
-use egret_documents::api::{Caller, Find};
+use egret_documents::api::{Caller, FindQuery};
 use egret_documents::core::rights::Rights;
 use egret_postgres::installation::inventory;
 use serde_json::{Value, json};
 
 use crate::world::{World, code, named, usual};
 
-/// How many indexes of paths there are, in all partitions.
+/// Number of indexes on paths, in all partitions.
 const INDEXES: &str =
     "SELECT count(*) FROM pg_indexes WHERE schemaname = 'egret' AND indexname ~ '_by_[0-9]+_'";
 
-/// Properties that are called like elements of arrays.
+/// Properties named like elements of arrays.
 const ODD: &str = r#"{"collection": "odd", "identity": ["/id"], "query": ["/a/0", "/b/1"], "claims": {"region": "/b/1"},
     "schema": {"type": "object", "properties": {"id": {"type": "integer"}, "a": {"properties": {"0": {"type": "number"}}},
         "b": {"properties": {"1": {"type": "string"}}}}, "required": ["id"]}}"#;
 
-/// What is found, in this order.
+/// Ids of the documents found, in order.
 async fn ids(world: &World, caller: &Caller, filter: &str, sort: Option<&str>) -> Vec<i64> {
-    let find = Find {
+    let find = FindQuery {
         filters: vec![filter.to_owned()],
         sort: sort.map(str::to_owned),
-        ..Find::default()
+        ..FindQuery::default()
     };
     let page = world.documents.find(caller, &named("odd"), &find).await;
     let items = page.unwrap().items.into_iter();
@@ -39,7 +39,7 @@ async fn a_path_leads_into_no_array() {
     for version in [15, 18] {
         let world = World::new(version).await;
         world.apply(ODD).await.unwrap();
-        // No index has room for it, compressed or not.
+        // Too long for an index entry, compressed or not.
         let long: String = (0..4_000)
             .map(|n| (n * 7_919 % 10_007).to_string())
             .collect();
@@ -73,17 +73,18 @@ async fn a_path_leads_into_no_array() {
         };
         assert_eq!(ids(&world, &caller, "/b/1 exists", None).await, [1]);
         for (id, is_seen) in made.into_iter().zip([true, false, false, false]) {
-            let told = world.documents.get(&caller, (&named("odd"), id)).await;
-            match is_seen {
-                true => assert!(told.is_ok()),
-                false => assert_eq!(code(told), "not_found"),
+            let told = world.documents.get(&caller, &named("odd"), id).await;
+            if is_seen {
+                assert!(told.is_ok())
+            } else {
+                assert_eq!(code(told), "not_found")
             }
         }
         world.stop().await;
     }
 }
 
-/// A collection that is found by so many paths.
+/// A collection with this many query paths.
 fn found_by(collection: &str, paths: i64) -> String {
     let names: Vec<String> = (0..paths).map(|path| format!("p{path}")).collect();
     let mut properties = json!({collection: {"type": "string"}});
@@ -116,7 +117,7 @@ async fn collections_that_are_declared_at_the_same_time_keep_all_their_indexes()
 async fn indexes_that_are_lost_come_again_and_others_go() {
     let (config, clock, entropy) = usual();
     let config = DocumentsConfig {
-        sweep_interval: Span::ms(50),
+        sweep_interval: ConfigDuration::ms(50),
         ..config
     };
     let world = World::with(18, (config, clock, entropy)).await;

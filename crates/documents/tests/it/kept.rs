@@ -1,11 +1,11 @@
-//! What documents were, for how long they are kept, and that they can be restored.
+//! History: earlier versions, their retention, and restoring.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::{Clock, Entropy, ManualClock, SystemEntropy};
 use egret_documents::DocumentsConfig;
-use egret_documents::model::{Done, Written};
+use egret_documents::model::{FeedPosition, WriteOutcome, WriteReceipt};
 use serde_json::{Value, json};
 
 use crate::world::{World, code, named};
@@ -19,11 +19,11 @@ const NOTES: &str = r#"{"collections": [
             "author": {"type": "string"}}, "required": ["id"]}}
 ]}"#;
 
-async fn texts(world: &World, note: &Written) -> Vec<(i32, Value)> {
+async fn texts(world: &World, note: &WriteReceipt) -> Vec<(i32, Value)> {
     let notes = named("notes");
     let found = world
         .documents
-        .versions(&world.caller, (&notes, note.id), (None, None));
+        .versions(&world.caller, &notes, note.id, None, None);
     let text = |body: &str| serde_json::from_str::<Value>(body).unwrap()["text"].clone();
     let items = found.await.unwrap().items;
     items
@@ -41,7 +41,7 @@ async fn so_many_earlier_versions_are_kept() {
     for text in ["b", "c", "d", "e"] {
         world.made("notes", &json!({"id": 1, "text": text})).await;
     }
-    // What changes nothing is no version.
+    // A write without changes adds no version.
     world.made("notes", &json!({"id": 1, "text": "e"})).await;
     assert_eq!(
         texts(&world, &note).await,
@@ -50,16 +50,16 @@ async fn so_many_earlier_versions_are_kept() {
     let notes = named("notes");
     let back = world
         .documents
-        .restore(&world.caller, (&notes, note.id), Some(2));
+        .restore(&world.caller, &notes, note.id, Some(2));
     assert_eq!(back.await.unwrap().version, 6);
     assert_eq!(world.get("notes", note.id).await.unwrap()["text"], "b");
     let none = world
         .documents
-        .restore(&world.caller, (&notes, note.id), None);
+        .restore(&world.caller, &notes, note.id, None);
     assert_eq!(code(none.await), "not_deleted");
     let gone = world
         .documents
-        .restore(&world.caller, (&notes, note.id), Some(1));
+        .restore(&world.caller, &notes, note.id, Some(1));
     assert_eq!(code(gone.await), "not_found");
     world.stop().await;
 }
@@ -77,36 +77,39 @@ async fn what_was_deleted_is_restored_with_its_id_when_what_it_refers_to_is_ther
     let notes = named("notes");
     let deleted = world
         .documents
-        .deleted(&world.caller, &notes, (None, None))
+        .deleted(&world.caller, &notes, None, None)
         .await;
     assert_eq!(deleted.unwrap().items[0].id, note.id);
     let restore = || {
         world
             .documents
-            .restore(&world.caller, (&notes, note.id), None)
+            .restore(&world.caller, &notes, note.id, None)
     };
     assert_eq!(code(restore().await), "unresolved_reference");
     world.made("people", &json!({"name": "ann"})).await;
     let back = restore().await.unwrap();
     assert_eq!(
         (back.id, back.version, back.done),
-        (note.id, 2, Done::Created)
+        (note.id, 2, WriteOutcome::Created)
     );
     assert_eq!(world.get("notes", note.id).await.unwrap(), body);
     assert_eq!(code(restore().await), "not_deleted");
-    // Its identity is its own again.
-    assert_eq!(world.made("notes", &body).await.done, Done::Unchanged);
-    // Once more, and meanwhile another one has its identity.
+    // The restored document is found by its identity again.
+    assert_eq!(
+        world.made("notes", &body).await.done,
+        WriteOutcome::Unchanged
+    );
+    // The identity of a deleted document can be taken by another.
     world.delete("notes", note.id).await.unwrap();
     world
         .made("notes", &json!({"id": 1, "text": "other"}))
         .await;
     assert_eq!(code(restore().await), "identity_conflict");
-    // Of people nothing is kept.
+    // Collection `people` has no history.
     let people = named("people");
     let none = world
         .documents
-        .restore(&world.caller, (&people, ann.id), None);
+        .restore(&world.caller, &people, ann.id, None);
     assert_eq!(code(none.await), "not_found");
     world.stop().await;
 }
@@ -122,10 +125,13 @@ async fn whoever_made_a_document_has_made_it_when_it_is_restored() {
         ..world.caller.clone()
     };
     let notes = named("notes");
-    let back = world.documents.restore(&other, (&notes, note.id), None);
+    let back = world.documents.restore(&other, &notes, note.id, None);
     back.await.unwrap();
-    let stored = world.documents.get(&world.caller, (&notes, note.id)).await;
-    let stored = stored.unwrap();
+    let stored = world
+        .documents
+        .get(&world.caller, &notes, note.id)
+        .await
+        .unwrap();
     assert_eq!(stored.created_by.as_deref(), Some("tester"));
     assert_eq!(stored.modified_by.as_deref(), Some("another"));
     world.stop().await;
@@ -145,14 +151,14 @@ async fn of_a_document_that_is_deleted_for_good_nothing_is_kept() {
     let notes = named("notes");
     let found = world
         .documents
-        .versions(&world.caller, (&notes, note.id), (None, None));
+        .versions(&world.caller, &notes, note.id, None, None);
     assert_eq!(code(found.await), "not_found");
     world.stop().await;
 }
 
 fn swept(clock: Arc<dyn Clock>) -> (DocumentsConfig, Arc<dyn Clock>, Arc<dyn Entropy>) {
     let config = DocumentsConfig {
-        sweep_interval: egret_base::settings::Span::ms(20),
+        sweep_interval: egret_base::settings::ConfigDuration::ms(20),
         ..DocumentsConfig::default()
     };
     (config, clock, Arc::new(SystemEntropy))
@@ -206,9 +212,9 @@ async fn what_is_too_old_goes_and_whoever_follows_from_there_is_told() {
     world
         .until("SELECT forgotten FROM egret.document_owner", 2)
         .await;
-    let following = |after| egret_documents::api::Following {
+    let following = |after| egret_documents::api::ChangesQuery {
         collection: None,
-        after: Some(after),
+        after: Some(FeedPosition(after)),
     };
     let changes = async |after| {
         world
@@ -219,7 +225,7 @@ async fn what_is_too_old_goes_and_whoever_follows_from_there_is_told() {
     assert_eq!(code(changes(1).await), "changes_gone");
     assert_eq!(changes(2).await.unwrap().items.len(), 1);
     assert_eq!(changes(3).await.unwrap().items.len(), 0);
-    // Of a state that the database has not reached.
+    // A position beyond the end of the feed.
     assert_eq!(code(changes(4).await), "changes_gone");
     let ahead = world
         .documents

@@ -1,4 +1,4 @@
-//! Documents in real databases.
+//! Integration tests of the documents engine on a real PostgreSQL.
 
 mod batches;
 mod bulk;
@@ -8,6 +8,7 @@ mod indexes;
 mod kept;
 mod model;
 mod once;
+mod ownership;
 mod queries;
 mod races;
 mod renames;

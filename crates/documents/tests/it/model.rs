@@ -1,18 +1,19 @@
-//! The engine beside a model of it in memory: many clients do random things at once, and what each was told is what the model says when all is
-//! done one after the other, in the order of the feed.
+//! Linearizability test: many clients execute random operations at once, and their results must be
+//! those of a model in memory that executes them one after the other, in the order of the feed.
 //!
-//! What was written has its place there by its document and version. What was refused, or changed nothing, has to be right at some moment between
-//! its question and its answer. `EGRET_DOCUMENTS_OPERATIONS` says how many operations, `EGRET_DOCUMENTS_SEED` which.
+//! A write has its position in the feed by document and version. An operation that was rejected or
+//! changed nothing must be right at some moment between its request and its answer.
+//! `EGRET_DOCUMENTS_OPERATIONS` sets the number of operations, `EGRET_DOCUMENTS_SEED` the seed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_documents::DocumentsError;
-use egret_documents::api::Following;
-use egret_documents::core::decide::Condition;
-use egret_documents::model::{ChangeKind, Done, Written};
+use egret_documents::api::ChangesQuery;
+use egret_documents::core::decision::Condition;
+use egret_documents::model::{ChangeKind, FeedPosition, WriteOutcome, WriteReceipt};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -21,7 +22,7 @@ use crate::world::World;
 
 const CLIENTS: usize = 16;
 
-/// Few, so that clients meet.
+/// Few codes, so that clients conflict.
 const CODES: u64 = 24;
 
 const NODES: &str = r#"{"collection": "nodes", "identity": ["/code"], "identity_mutable": true,
@@ -33,7 +34,7 @@ fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// What somebody wants to be there.
+/// A document that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Body {
     code: u64,
@@ -48,20 +49,20 @@ impl Body {
 }
 
 #[derive(Clone, Debug)]
-enum Asked {
+enum ModelOp {
     Upsert(Body),
     Put(Uuid, Body),
     Delete(Uuid),
 }
 
-/// What was told: what was done, to which document at which version, or the code of an error.
-type Told = Result<(Done, Uuid, i32), &'static str>;
+/// A result: effect, document and version; or the code of an error.
+type ModelResult = Result<(WriteOutcome, Uuid, i32), &'static str>;
 
-/// An operation with when it began and ended, in the order of all that happened.
+/// An operation with the logical times of its request and its answer.
 #[derive(Clone, Debug)]
 struct Event {
-    asked: Asked,
-    told: Told,
+    asked: ModelOp,
+    told: ModelResult,
     begun: u64,
     ended: u64,
 }
@@ -69,14 +70,16 @@ struct Event {
 impl Event {
     fn wrote(&self) -> Option<(Uuid, i32, bool)> {
         match self.told {
-            Ok((Done::Created | Done::Changed, id, version)) => Some((id, version, false)),
-            Ok((Done::Removed, id, version)) => Some((id, version, true)),
+            Ok((WriteOutcome::Created | WriteOutcome::Changed, id, version)) => {
+                Some((id, version, false))
+            }
+            Ok((WriteOutcome::Removed, id, version)) => Some((id, version, true)),
             _ => None,
         }
     }
 }
 
-/// A document of the model. What it refers to is named by what those are called at the moment.
+/// A document of the model. Its body names its targets by their current codes.
 #[derive(Clone, Debug)]
 struct Node {
     body: Body,
@@ -91,51 +94,55 @@ struct Model {
 }
 
 impl Model {
-    /// What is told of an operation now, and what is done then. A document that is made is called `id`.
-    fn told(&self, asked: &Asked, id: Uuid) -> Told {
+    /// Result of an operation in the current state. A created document gets `id`.
+    fn told(&self, asked: &ModelOp, id: Uuid) -> ModelResult {
         match asked {
-            Asked::Delete(id) => match self.nodes.get(id) {
+            ModelOp::Delete(id) => match self.nodes.get(id) {
                 None => Err("not_found"),
                 Some(node) => {
                     let refers =
                         |other: &Uuid, node: &Node| other != id && node.targets.contains(id);
-                    match self.nodes.iter().any(|(other, node)| refers(other, node)) {
-                        true => Err("still_referenced"),
-                        false => Ok((Done::Removed, *id, node.version)),
+                    if self.nodes.iter().any(|(other, node)| refers(other, node)) {
+                        Err("still_referenced")
+                    } else {
+                        Ok((WriteOutcome::Removed, *id, node.version))
                     }
                 }
             },
-            Asked::Upsert(body) => match self.codes.get(&body.code) {
+            ModelOp::Upsert(body) => match self.codes.get(&body.code) {
                 Some(id) => self.put(*id, body),
                 None => match self.targets(body, Some((id, body.code))) {
-                    Some(_) => Ok((Done::Created, id, 1)),
+                    Some(_) => Ok((WriteOutcome::Created, id, 1)),
                     None => Err("unresolved_reference"),
                 },
             },
-            Asked::Put(id, body) => match self.nodes.contains_key(id) {
-                true => self.put(*id, body),
-                false => Err("not_found"),
-            },
+            ModelOp::Put(id, body) => {
+                if self.nodes.contains_key(id) {
+                    self.put(*id, body)
+                } else {
+                    Err("not_found")
+                }
+            }
         }
     }
 
-    fn put(&self, id: Uuid, body: &Body) -> Told {
+    fn put(&self, id: Uuid, body: &Body) -> ModelResult {
         let node = &self.nodes[&id];
         let is_moved = node.body.code != body.code;
         if node.body == *body {
-            return Ok((Done::Unchanged, id, node.version));
+            return Ok((WriteOutcome::Unchanged, id, node.version));
         }
         if is_moved && self.codes.contains_key(&body.code) {
             return Err("identity_conflict");
         }
         match self.targets(body, is_moved.then_some((id, node.body.code))) {
-            Some(_) => Ok((Done::Changed, id, node.version + 1)),
+            Some(_) => Ok((WriteOutcome::Changed, id, node.version + 1)),
             None => Err("unresolved_reference"),
         }
     }
 
-    /// What a body refers to; with it a document may get its code, and lose another. One that refers to itself does so by the new one from then on,
-    /// even where what was sent has the old one.
+    /// Targets of a body; with it a document may change its code. A reference of the document to
+    /// itself follows the change, even if the body has the old code.
     fn targets(&self, body: &Body, moved: Option<(Uuid, u64)>) -> Option<BTreeSet<Uuid>> {
         let resolve = |code: &u64| match moved {
             Some((id, _)) if *code == body.code => Some(id),
@@ -148,15 +155,15 @@ impl Model {
         body.refs.iter().map(resolve).collect()
     }
 
-    /// Does what was told. Returns the other documents that change with it, with their versions.
-    fn apply(&mut self, asked: &Asked, id: Uuid) -> Vec<(Uuid, i32)> {
+    /// Applies a result. Returns the other documents rewritten by it, with their versions.
+    fn apply(&mut self, asked: &ModelOp, id: Uuid) -> Vec<(Uuid, i32)> {
         let mut body = match asked {
-            Asked::Delete(_) => {
+            ModelOp::Delete(_) => {
                 let node = self.nodes.remove(&id).unwrap();
                 self.codes.remove(&node.body.code);
                 return Vec::new();
             }
-            Asked::Upsert(body) | Asked::Put(_, body) => body.clone(),
+            ModelOp::Upsert(body) | ModelOp::Put(_, body) => body.clone(),
         };
         let old = self.nodes.get(&id).map(|node| node.body.code);
         let moved = old.filter(|old| *old != body.code).map(|old| (id, old));
@@ -193,10 +200,10 @@ impl Model {
     }
 }
 
-/// Random numbers that a seed decides (xorshift64*).
-struct Random(u64);
+/// Random numbers from a seed (xorshift64*).
+struct Xorshift64(u64);
 
-impl Random {
+impl Xorshift64 {
     fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -205,14 +212,13 @@ impl Random {
     }
 }
 
-/// What clients share.
-struct Shared {
+struct ModelRun {
     world: World,
     clock: AtomicU64,
     known: Mutex<Vec<Uuid>>,
 }
 
-async fn client(shared: Arc<Shared>, mut random: Random, operations: u64) -> Vec<Event> {
+async fn client(shared: Arc<ModelRun>, mut random: Xorshift64, operations: u64) -> Vec<Event> {
     let mut events = Vec::new();
     for _ in 0..operations {
         let count = random.below(4);
@@ -230,9 +236,9 @@ async fn client(shared: Arc<Shared>, mut random: Random, operations: u64) -> Vec
             (recent > 0).then(|| known[known.len() - 1 - random.below(recent) as usize])
         };
         let asked = match (random.below(10), id) {
-            (0..2, Some(id)) => Asked::Put(id, body),
-            (2..5, Some(id)) => Asked::Delete(id),
-            _ => Asked::Upsert(body),
+            (0..2, Some(id)) => ModelOp::Put(id, body),
+            (2..5, Some(id)) => ModelOp::Delete(id),
+            _ => ModelOp::Upsert(body),
         };
         let begun = shared.clock.fetch_add(1, Ordering::SeqCst);
         let told = ask(&shared.world, &asked).await;
@@ -241,7 +247,7 @@ async fn client(shared: Arc<Shared>, mut random: Random, operations: u64) -> Vec
             Ok(written) => Ok((written.done, written.id.uuid(), written.version)),
             Err(error) => Err(error.code()),
         };
-        if let Ok((Done::Created, id, _)) = told {
+        if let Ok((WriteOutcome::Created, id, _)) = told {
             shared.known.lock().unwrap().push(id);
         }
         events.push(Event {
@@ -254,25 +260,25 @@ async fn client(shared: Arc<Shared>, mut random: Random, operations: u64) -> Vec
     events
 }
 
-async fn ask(world: &World, asked: &Asked) -> Result<Written, DocumentsError> {
+async fn ask(world: &World, asked: &ModelOp) -> Result<WriteReceipt, DocumentsError> {
     use egret_documents::model::DocumentId;
     match asked {
-        Asked::Upsert(body) => world.post("nodes", &body.json()).await,
-        Asked::Put(id, body) => {
+        ModelOp::Upsert(body) => world.post("nodes", &body.json()).await,
+        ModelOp::Put(id, body) => {
             let id = DocumentId::stored(*id);
             world
                 .put("nodes", id, &body.json(), Condition::Always)
                 .await
         }
-        Asked::Delete(id) => world.delete("nodes", DocumentId::stored(*id)).await,
+        ModelOp::Delete(id) => world.delete("nodes", DocumentId::stored(*id)).await,
     }
 }
 
-/// The whole feed: document, version, and whether it went.
+/// The whole feed: document, version, and whether it was deleted.
 async fn feed(world: &World) -> Vec<(Uuid, i32, bool)> {
-    let mut following = Following {
+    let mut following = ChangesQuery {
         collection: None,
-        after: Some(0),
+        after: Some(FeedPosition(0)),
     };
     let mut all = Vec::new();
     loop {
@@ -291,12 +297,13 @@ async fn feed(world: &World) -> Vec<(Uuid, i32, bool)> {
                 change.version,
                 change.kind == ChangeKind::Delete,
             ));
-            assert_eq!(change.position, all.len() as i64, "a gap in the feed");
+            assert_eq!(change.position.0, all.len() as i64, "a gap in the feed");
         }
     }
 }
 
-/// Looks at operations without effect whose time has come, and leaves out those that are right at the moment.
+/// Checks operations without effect: removes those that are right in the current state, and fails
+/// for those that can be right at no later one.
 fn settle(model: &Model, open: &mut Vec<(usize, &Event)>, position: usize) {
     open.retain(|(last, event)| {
         let is_right = model.told(&event.asked, Uuid::nil()) == event.told;
@@ -321,7 +328,7 @@ fn replay(events: &[Event], feed: &[(Uuid, i32, bool)]) -> Model {
             begins.push((event.begun, place));
         }
     }
-    // What had ended before an operation began came before it, and what began after it had ended after it.
+    // An operation that ended before another began precedes it.
     ends.sort_unstable();
     begins.sort_unstable_by_key(|(begun, _)| std::cmp::Reverse(*begun));
     let mut silent: Vec<(usize, usize, &Event)> = Vec::new();
@@ -352,7 +359,7 @@ fn replay(events: &[Event], feed: &[(Uuid, i32, bool)]) -> Model {
                 ),
             }
         }
-        // In the midst of what follows from another identity nobody looks.
+        // Not between the changes of one cascade: no operation can observe that state.
         if followed.is_empty() {
             while let Some((_, last, event)) = silent.next_if(|(first, ..)| *first <= position) {
                 open.push((last, event));
@@ -386,25 +393,30 @@ async fn what_many_do_at_once_is_what_the_model_does_one_after_the_other() {
     let seed = setting("EGRET_DOCUMENTS_SEED", 1);
     let world = World::new(18).await;
     world.apply(NODES).await.unwrap();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ModelRun {
         world,
         clock: AtomicU64::new(0),
         known: Mutex::default(),
     });
     let each = operations / CLIENTS as u64;
     let clients = (1..=CLIENTS as u64).map(|number| {
-        let random = Random((seed << 8 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let random = Xorshift64((seed << 8 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         tokio::spawn(client(shared.clone(), random, each))
     });
-    let events = join_all(clients).await.into_iter().flat_map(Result::unwrap);
-    let events: Vec<Event> = events.collect();
+    let events: Vec<Event> = join_all(clients)
+        .await
+        .into_iter()
+        .flat_map(Result::unwrap)
+        .collect();
     let world = Arc::into_inner(shared).unwrap().world;
     let feed = feed(&world).await;
     let model = replay(&events, &feed);
     let sql = "SELECT id, version, body FROM egret.document ORDER BY id";
     let rows = world.client.query(sql, &[]).await.unwrap();
-    let there = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2)));
-    let there: Vec<(Uuid, i32, Value)> = there.collect();
+    let there: Vec<(Uuid, i32, Value)> = rows
+        .iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2)))
+        .collect();
     let nodes = model.nodes.iter();
     let wanted = nodes.map(|(id, node)| (*id, node.version, node.body.json()));
     assert_eq!(there, wanted.collect::<Vec<_>>());
@@ -415,7 +427,7 @@ async fn what_many_do_at_once_is_what_the_model_does_one_after_the_other() {
         *all.entry(name).or_insert(0) += 1;
         all
     });
-    // All that can happen has.
+    // Every possible outcome has occurred.
     assert_eq!(outcomes.len(), 8, "{outcomes:?}");
     println!("{} changes, {outcomes:?}", feed.len());
     world.stop().await;

@@ -1,8 +1,8 @@
-//! Requests that come again.
+//! Idempotent requests.
 
-use egret_documents::api::{Act, Caller, Operation, Patch};
-use egret_documents::core::decide::Condition;
-use egret_documents::model::Done;
+use egret_documents::api::{BatchWrite, Caller, PatchFormat, WriteOp};
+use egret_documents::core::decision::Condition;
+use egret_documents::model::WriteOutcome;
 use serde_json::json;
 
 use crate::world::{FLIGHTS, World, code, named};
@@ -28,13 +28,13 @@ async fn a_request_that_comes_again_is_answered_the_same_and_does_nothing() {
             .upsert(&caller, &airports, body, Condition::Always)
     };
     let first = put().await.unwrap();
-    assert_eq!(first.done, Done::Created);
-    // Meanwhile it is another one.
+    assert_eq!(first.done, WriteOutcome::Created);
+    // The answer stays the same after the document has changed.
     let other = json!({"faa": "JFK", "name": "Kennedy"});
     assert_eq!(world.made("airports", &other).await.version, 2);
     assert_eq!(put().await.unwrap(), first);
     assert_eq!(world.get("airports", first.id).await.unwrap(), other);
-    // Even when it is gone.
+    // And after it was deleted.
     world.delete("airports", first.id).await.unwrap();
     assert_eq!(put().await.unwrap(), first);
     assert_eq!(code(world.get("airports", first.id).await), "not_found");
@@ -59,7 +59,7 @@ async fn that_nothing_changed_is_remembered_as_well() {
             .upsert(&caller, &airports, text, Condition::Always)
     };
     let told = put().await.unwrap();
-    assert_eq!(told.done, Done::Unchanged);
+    assert_eq!(told.done, WriteOutcome::Unchanged);
     assert_eq!(world.number(position).await, before);
     let other = json!({"faa": "JFK", "name": "Kennedy"});
     world.made("airports", &other).await;
@@ -85,10 +85,13 @@ async fn a_key_is_of_one_request_and_what_was_refused_may_be_tried_again() {
     };
     assert_eq!(code(put(flight.clone()).await), "unresolved_reference");
     world.made("airports", &json!({"faa": "JFK"})).await;
-    assert_eq!(put(flight.clone()).await.unwrap().done, Done::Created);
+    assert_eq!(
+        put(flight.clone()).await.unwrap().done,
+        WriteOutcome::Created
+    );
     let other = json!({"number": 2, "origin": "JFK"}).to_string();
     assert_eq!(code(put(other.clone()).await), "idempotency_key_reused");
-    // Somebody else's key is another one.
+    // The same key of another author is another key.
     let somebody = Caller {
         author: Some("somebody".to_owned()),
         ..caller.clone()
@@ -96,7 +99,7 @@ async fn a_key_is_of_one_request_and_what_was_refused_may_be_tried_again() {
     let told = world
         .documents
         .upsert(&somebody, &flights, other.as_bytes(), Condition::Always);
-    assert_eq!(told.await.unwrap().done, Done::Created);
+    assert_eq!(told.await.unwrap().done, WriteOutcome::Created);
     world.stop().await;
 }
 
@@ -119,8 +122,10 @@ async fn patches_and_batches_are_done_once() {
             .documents
             .patch(
                 &caller,
-                (&flights, flight.id),
-                (Patch::Json, patch.as_bytes()),
+                &flights,
+                flight.id,
+                PatchFormat::Json,
+                patch.as_bytes(),
                 Condition::Always,
             )
             .await;
@@ -128,10 +133,10 @@ async fn patches_and_batches_are_done_once() {
     }
     let body = world.get("flights", flight.id).await.unwrap();
     assert_eq!(body["stops"], json!(["JFK"]));
-    let operations: Vec<Operation> = (10..13)
-        .map(|number| Operation {
+    let operations: Vec<BatchWrite> = (10..13)
+        .map(|number| BatchWrite {
             collection: flights.clone(),
-            what: Act::Put(
+            op: WriteOp::Put(
                 None,
                 json!({"number": number, "origin": "JFK"})
                     .to_string()

@@ -1,10 +1,11 @@
-//! Documents that somebody looks for.
+//! Queries: filters, orders, cursors, counts, embedding.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use egret_base::settings::Span;
-use egret_documents::api::{Caller, Count, Find, Page, Shape};
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
+use egret_documents::api::{Caller, CountMode, DocumentProjection, FindPage, FindQuery};
 use egret_documents::core::rights::{Reach, Rights};
 use egret_documents::model::CollectionName;
 use egret_documents::{DocumentsConfig, DocumentsError};
@@ -29,20 +30,20 @@ const FLIGHTS: &str = r#"{"collections": [
             "where": {"type": "object", "properties": {"it's \"here\"": {"type": "string"}}}}, "required": ["number"]}}]}"#;
 
 impl World {
-    async fn find(&self, collection: &str, find: &Find) -> Result<Page, DocumentsError> {
+    async fn find(&self, collection: &str, find: &FindQuery) -> Result<FindPage, DocumentsError> {
         self.documents
             .find(&self.caller, &named(collection), find)
             .await
     }
 
-    /// What is found, page by page.
+    /// All documents found, page by page.
     async fn numbers(&self, filters: &[&str], sort: Option<&str>, limit: u32) -> Vec<i64> {
-        let mut find = Find {
+        let mut find = FindQuery {
             filters: filters.iter().map(|&filter| filter.to_owned()).collect(),
             sort: sort.map(str::to_owned),
             limit: Some(limit),
-            count: Count::Exact,
-            ..Find::default()
+            count: CountMode::Exact,
+            ..FindQuery::default()
         };
         let mut numbers = Vec::new();
         loop {
@@ -62,7 +63,7 @@ impl World {
     }
 }
 
-/// Flights by what is in them, in the order in which they were made.
+/// Numbers of flights that match filters, in order of creation.
 fn flights() -> Vec<Value> {
     let origin = prop_oneof![
         Just(Value::Null),
@@ -100,7 +101,7 @@ fn flights() -> Vec<Value> {
 
 type Test = fn(&Value) -> bool;
 
-/// Conditions, and of which flights they hold.
+/// Filters, each with the flights that match it.
 const CASES: [(&str, Test); 11] = [
     ("/origin = A", |one| one["origin"] == "A"),
     ("/origin != A", |one| {
@@ -138,7 +139,7 @@ async fn what_is_found_is_what_the_conditions_say_in_the_order_that_is_asked_for
     for version in [15, 18] {
         let world = World::new(version).await;
         world.apply(FLIGHTS).await.unwrap();
-        // Of another collection, with other values at the same path.
+        // A document of another collection, with other values at the same path.
         for faa in ["A", "B"] {
             world
                 .made("airports", &json!({"faa": faa, "name": 1}))
@@ -182,7 +183,7 @@ async fn assert_ordered(world: &World, all: &[Value]) {
     );
     let (valued, mut valueless): (Vec<&Value>, Vec<&Value>) =
         all.iter().partition(|one| one["delay"].is_number());
-    // The largest first: the last made first among equals, too.
+    // Descending: among equals the last created comes first.
     let ordered: Vec<i64> = {
         let mut keyed: Vec<(f64, i64)> = valued
             .iter()
@@ -231,11 +232,11 @@ async fn a_path_has_an_index_in_each_partition_and_pages_are_read_by_it() {
          FROM (SELECT n, gen_random_uuid() AS id FROM generate_series(1, 20000) AS n) AS s;
          ANALYZE egret.document",
     ).await.unwrap();
-    let find = Find {
+    let find = FindQuery {
         filters: vec!["/delay = 7".to_owned()],
-        count: Count::Planned,
+        count: CountMode::Planned,
         limit: Some(10),
-        ..Find::default()
+        ..FindQuery::default()
     };
     let page = world.find("flights", &find).await.unwrap();
     assert_eq!(page.items.len(), 10);
@@ -259,9 +260,11 @@ async fn a_path_has_an_index_in_each_partition_and_pages_are_read_by_it() {
             .get::<_, Option<String>>(0)
     };
     // The statistics of other sessions come a moment after they end what they do.
-    while used().await.is_none() {
+    eventually("the statistics count a use", async || {
         world.find("flights", &find).await.unwrap();
-    }
+        used().await
+    })
+    .await;
     world.documents_stop().await;
 }
 
@@ -276,7 +279,7 @@ async fn parts_of_documents_and_what_they_refer_to_are_shown() {
     let made = world.made("flights", &flight).await;
     world.made("flights", &json!({"number": 2})).await;
     let name = |name: &str| name.parse::<CollectionName>().unwrap();
-    let shape = Shape {
+    let shape = DocumentProjection {
         fields: vec![
             "/number".parse().unwrap(),
             "/where/it's \"here\"".parse().unwrap(),
@@ -284,9 +287,9 @@ async fn parts_of_documents_and_what_they_refer_to_are_shown() {
         ],
         embed: vec![name("origin"), name("stops")],
     };
-    let find = Find {
+    let find = FindQuery {
         shape: shape.clone(),
-        ..Find::default()
+        ..FindQuery::default()
     };
     let page = world.find("flights", &find).await.unwrap();
     assert_eq!(
@@ -301,16 +304,16 @@ async fn parts_of_documents_and_what_they_refer_to_are_shown() {
     );
     let alone = world
         .documents
-        .get_shaped(&world.caller, (&named("flights"), made.id), &shape)
+        .get_shaped(&world.caller, &named("flights"), made.id, &shape)
         .await
         .unwrap();
     assert_eq!(Value::Object(alone.embedded), embedded);
-    let unknown = Find {
-        shape: Shape {
+    let unknown = FindQuery {
+        shape: DocumentProjection {
             embed: vec![name("plane")],
-            ..Shape::default()
+            ..DocumentProjection::default()
         },
-        ..Find::default()
+        ..FindQuery::default()
     };
     assert_eq!(code(world.find("flights", &unknown).await), "query_invalid");
     let long = json!({"number": 3, "origin": "x".repeat(1_025)});
@@ -342,10 +345,10 @@ async fn who_refers_to_a_document_is_told_page_by_page() {
     }
     let (mut cursor, mut numbers) = (None::<String>, Vec::new());
     loop {
-        let page = (cursor.as_deref(), Some(2));
+        let airports = named("airports");
         let referring = world
             .documents
-            .referrers(&world.caller, (&named("airports"), jfk.id), page)
+            .referrers(&world.caller, &airports, jfk.id, cursor.as_deref(), Some(2))
             .await
             .unwrap();
         let each = referring.items.iter().map(|(name, stored)| {
@@ -361,11 +364,7 @@ async fn who_refers_to_a_document_is_told_page_by_page() {
     assert_eq!(numbers, [0, 1, 2, 3, 4]);
     let wrong = world
         .documents
-        .referrers(
-            &world.caller,
-            (&named("airports"), jfk.id),
-            (Some("x"), None),
-        )
+        .referrers(&world.caller, &named("airports"), jfk.id, Some("x"), None)
         .await;
     assert_eq!(code(wrong), "query_invalid");
     world.stop().await;
@@ -376,7 +375,8 @@ async fn what_nobody_waits_for_any_more_is_given_up_and_sessions_stay_as_many() 
     let (config, clock, entropy) = usual();
     let config = DocumentsConfig {
         queries: 3,
-        query_timeout: Span::secs(3_600),
+        // Longer than PostgreSQL's `statement_timeout` can be.
+        query_timeout: ConfigDuration::secs(30 * 86_400),
         ..config
     };
     let world = World::with(18, (config, clock, entropy)).await;
@@ -386,7 +386,7 @@ async fn what_nobody_waits_for_any_more_is_given_up_and_sessions_stay_as_many() 
     let lock = "BEGIN; LOCK TABLE egret.document IN ACCESS EXCLUSIVE MODE";
     other.batch_execute(lock).await.unwrap();
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    let find = Find::default();
+    let find = FindQuery::default();
     for _ in 0..3 {
         tokio::select! {
             _ = join_all((0..5).map(|_| world.find("flights", &find))) => panic!("the table is locked"),
@@ -438,10 +438,10 @@ async fn a_document_is_found_by_its_identity() {
     world.apply(FLIGHTS).await.unwrap();
     let jfk = json!({"faa": "JFK", "name": 7});
     let made = world.made("airports", &jfk).await;
-    let by = |identity: &str| Find {
+    let by = |identity: &str| FindQuery {
         identity: Some(identity.to_owned()),
-        count: Count::Exact,
-        ..Find::default()
+        count: CountMode::Exact,
+        ..FindQuery::default()
     };
     let page = world
         .find("airports", &by(r#"{"faa": "JFK"}"#))
@@ -454,7 +454,7 @@ async fn a_document_is_found_by_its_identity() {
         .await
         .unwrap();
     assert_eq!((none.items.len(), none.count), (0, Some(0)));
-    // Names of another collection are others.
+    // The same identity in another collection has another alias.
     let other = world
         .find("flights", &by(r#"{"number": 1}"#))
         .await
@@ -466,7 +466,7 @@ async fn a_document_is_found_by_its_identity() {
             "query_invalid"
         );
     }
-    let both = Find {
+    let both = FindQuery {
         filters: vec!["/name = 7".to_owned()],
         ..by(r#"{"faa": "JFK"}"#)
     };

@@ -1,20 +1,20 @@
-//! Writes that would hurt each other.
+//! Races between conflicting writes, and between owners.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use egret_base::test_support::eventually;
 use egret_documents::DocumentsError;
-use egret_documents::core::decide::Condition;
-use egret_documents::model::{DocumentId, Done};
+use egret_documents::core::decision::Condition;
+use egret_documents::model::{DocumentId, WriteOutcome};
 use futures_util::future::{join, join_all, join3};
 use serde_json::{Value, json};
 
 use crate::world::{FLIGHTS, World, code, engine};
 
-/// Clients at a time.
+/// Number of concurrent clients.
 const CLIENTS: usize = 16;
 
-/// What each does.
 const ROUNDS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +81,8 @@ async fn a_second_owner_writes_and_the_first_does_not() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     world.made("airports", &json!({"faa": "JFK"})).await;
-    // Somebody takes over: what the first has not committed by then fails, and it looks who owns it now.
+    // Another owner takes over: uncommitted writes of the first one fail, and it determines the
+    // owner again.
     let raised = world
         .client
         .batch_execute("UPDATE egret.document_owner SET epoch = epoch + 1")
@@ -118,10 +119,10 @@ async fn a_second_owner_writes_and_the_first_does_not() {
     world.stop().await;
 }
 
-/// How often two meet in each of the races below.
+/// Rounds of each of the races below.
 const RACES: usize = 1_000;
 
-/// Has a race run so often, on so many lanes side by side.
+/// Runs the rounds of a race, several at a time.
 async fn races<F>(world: &Arc<World>, race: impl Fn(Arc<World>, usize) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -143,14 +144,15 @@ where
     }
 }
 
-/// Of two that cannot both be the one that was done; the other was refused with its code.
+/// Of two conflicting results, exactly one is a success; the other has its code.
 fn one_of_two<A: std::fmt::Debug, B: std::fmt::Debug>(
     first: Result<A, DocumentsError>,
     second: Result<B, DocumentsError>,
-    codes: (&str, &str),
+    first_code: &str,
+    second_code: &str,
 ) -> (Option<A>, Option<B>) {
-    let first = allowed(first, &[codes.0]);
-    let second = allowed(second, &[codes.1]);
+    let first = allowed(first, &[first_code]);
+    let second = allowed(second, &[second_code]);
     assert!(
         first.is_some() != second.is_some(),
         "{first:?} and {second:?}"
@@ -168,7 +170,7 @@ async fn a_target_goes_or_is_referred_to_a_thousand_times() {
         let flight = json!({"number": round, "origin": format!("T{round}")});
         let go = world.delete("airports", airport);
         let refer = world.post("flights", &flight);
-        // Whoever is asked first is not always first.
+        // The order of the requests does not always decide.
         let (gone, made) = match round % 2 {
             0 => join(go, refer).await,
             _ => {
@@ -176,8 +178,8 @@ async fn a_target_goes_or_is_referred_to_a_thousand_times() {
                 (gone, made)
             }
         };
-        let codes = ("still_referenced", "unresolved_reference");
-        if let (None, Some(made)) = one_of_two(gone, made, codes) {
+        let both = one_of_two(gone, made, "still_referenced", "unresolved_reference");
+        if let (None, Some(made)) = both {
             world.delete("flights", made.id).await.unwrap();
             world.delete("airports", airport).await.unwrap();
         }
@@ -203,7 +205,10 @@ async fn two_make_one_document_a_thousand_times() {
         assert_eq!(first.id, second.id);
         let mut both = [(first.version, first.done), (second.version, second.done)];
         both.sort_by_key(|(version, _)| *version);
-        assert_eq!(both, [(1, Done::Created), (2, Done::Changed)]);
+        assert_eq!(
+            both,
+            [(1, WriteOutcome::Created), (2, WriteOutcome::Changed)]
+        );
     })
     .await;
     Arc::into_inner(world).unwrap().stop().await;
@@ -241,10 +246,11 @@ async fn a_document_is_called_differently_while_others_refer_to_it_a_thousand_ti
     Arc::into_inner(world).unwrap().stop().await;
 }
 
-/// How often writing changes hands under load.
+/// Number of changes of ownership under load.
 const TAKEOVERS: usize = 5;
 
-/// Makes airports and flights from them, each asked of both Egrets until one does it. Returns what was acknowledged.
+/// Creates airports and flights, each by either Egret until one succeeds. Returns those
+/// acknowledged.
 async fn make(
     worlds: Arc<[World; 2]>,
     is_over: Arc<AtomicBool>,
@@ -262,7 +268,7 @@ async fn make(
                         acknowledged.push((collection, made.id, body));
                         break;
                     }
-                    Err(error) => assert!(egret_base::Coded::retryable(&error), "{error}"),
+                    Err(error) => assert!(egret_base::CodedError::retryable(&error), "{error}"),
                 }
                 tokio::task::yield_now().await;
             }
@@ -271,7 +277,7 @@ async fn make(
     acknowledged
 }
 
-/// Ends the session by which an Egret writes here; another one takes over, and writes.
+/// Ends the owner's lock session here; another Egret takes over and writes.
 async fn take_over(world: &World, and_those_that_write: bool) {
     const OWNER: &str = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = \
          (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -280,19 +286,22 @@ async fn take_over(world: &World, and_those_that_write: bool) {
     let epoch = "SELECT epoch FROM egret.document_owner";
     let position = "SELECT coalesce(max(position), 0) FROM egret.document_feed";
     let before = world.number(epoch).await;
-    // The one that writes is not told: what it has under way meets the next epoch.
+    // The owner is not notified: its writes in progress run into the next epoch.
     world.until(&end(OWNER), 1).await;
     if and_those_that_write {
-        // And of what is under way nobody knows whether it was done.
+        // The outcome of writes in progress becomes unknown, too.
         world.number(&end(WRITING)).await;
     }
-    while world.number(epoch).await == before {
-        tokio::task::yield_now().await;
-    }
+    eventually("the owner changes", async || {
+        world.number(epoch).await != before
+    })
+    .await;
     let before = world.number(position).await;
-    while world.number(position).await < before + 200 {
-        tokio::task::yield_now().await;
-    }
+    eventually("200 changes are written", async || {
+        let now = world.number(position).await;
+        if now < before + 200 { Err(now) } else { Ok(()) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -328,12 +337,12 @@ async fn what_was_acknowledged_outlasts_owners_that_change_under_load() {
     world.documents_stop().await;
 }
 
-/// What was done, or nothing where one of these refused it.
+/// A success, or none if the error has one of these codes.
 fn allowed<T: std::fmt::Debug>(done: Result<T, DocumentsError>, codes: &[&str]) -> Option<T> {
     match done {
         Ok(done) => Some(done),
         Err(error) => {
-            let code = egret_base::Coded::code(&error);
+            let code = egret_base::CodedError::code(&error);
             assert!(codes.contains(&code), "{error}");
             None
         }
@@ -355,7 +364,7 @@ async fn a_write_whose_answer_was_lost_is_done_again_unless_others_wrote_since()
             let writing = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%document_write%'";
             let end = format!("SELECT count(pg_terminate_backend(pid)) FROM ({writing}) AS p");
             world.until(&end, 1).await;
-            // The one whose answer was lost takes over from itself.
+            // The Egret that lost the answer becomes the owner again.
             world.until(&format!("{WAITING} 'epoch . 1'"), 1).await;
             if others_wrote {
                 let write = "UPDATE egret.document_owner SET epoch = epoch + 1";
@@ -365,14 +374,15 @@ async fn a_write_whose_answer_was_lost_is_done_again_unless_others_wrote_since()
         };
         let lga = json!({"faa": "LGA"});
         let (told, ()) = join(world.post("airports", &lga), lose).await;
-        match others_wrote {
-            true => assert_eq!(code(told), "unavailable"),
-            false => assert_eq!(told.unwrap().done, Done::Created),
+        if others_wrote {
+            assert_eq!(code(told), "unavailable")
+        } else {
+            assert_eq!(told.unwrap().done, WriteOutcome::Created)
         }
         let expected = if others_wrote {
-            Done::Created
+            WriteOutcome::Created
         } else {
-            Done::Unchanged
+            WriteOutcome::Unchanged
         };
         assert_eq!(world.made("airports", &lga).await.done, expected);
         world.stop().await;

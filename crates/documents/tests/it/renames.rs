@@ -1,11 +1,12 @@
-//! Identities that change, and what follows.
+//! Identity changes and their cascades.
 
-use egret_documents::core::decide::Condition;
+use egret_documents::core::decision::Condition;
 use serde_json::json;
 
 use crate::world::{World, code};
 
-/// Schools are organizations; sections are told apart by their school, students' seats by their section.
+/// Schools are organizations; the identity of a section contains its school, that of a student's
+/// seat its section.
 const SCHOOLS: &str = r#"{"collections": [
     {"collection": "organizations", "abstract": true, "identity": ["/organization"]},
     {"collection": "schools", "identity": ["/school"], "identity_mutable": true,
@@ -57,7 +58,7 @@ async fn all_that_refer_follow_and_their_identities_too() {
             json!({"seat": 2, "paidBy": [{"organization": "new"}]})
         );
 
-        // What they were called is free, and means nothing; what they are called now is found.
+        // The old identities are free and have no document; the new ones are found.
         let refers =
             |organization: &str| json!({"seat": 3, "paidBy": [{"organization": organization}]});
         assert_eq!(
@@ -106,7 +107,7 @@ async fn an_identity_that_another_has_is_refused_and_nothing_changes() {
             .await,
         4
     );
-    // A section that does not change its identity by itself is not renamed by its own request.
+    // A section's own request does not rename it if its identity is unchanged.
     let section = world
         .made("sections", &json!({"school": "one", "section": 1}))
         .await;
@@ -150,7 +151,7 @@ async fn a_reference_that_shares_a_place_and_cannot_follow_keeps_the_identity() 
         .await;
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "`teams` has no document with /team \"Denver\": make it first, or leave the reference out"
+        "`teams` has no document with /team \"Denver\": create it first, or omit the reference"
     );
     world.made("teams", &json!({"team": "Denver"})).await;
     world
@@ -189,7 +190,7 @@ async fn identities_that_are_part_of_each_other_do_not_go_round() {
         )
         .await
         .unwrap();
-    // A reference to itself is what was sent with it.
+    // A reference to itself is taken from the body sent.
     let other = world
         .put(
             "persons",

@@ -1,14 +1,14 @@
-//! Who may see and write what.
+//! Rights by collection and by claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use egret_base::{Coded, Kind};
+use egret_base::{CodedError, Kind};
 use egret_documents::DocumentsError;
-use egret_documents::api::{Caller, Count, Find, Following, Shape};
-use egret_documents::core::decide::Condition;
+use egret_documents::api::{Caller, ChangesQuery, CountMode, DocumentProjection, FindQuery};
+use egret_documents::core::decision::Condition;
 use egret_documents::core::rights::{Reach, Rights};
-use egret_documents::model::{DocumentId, Written};
+use egret_documents::model::{DocumentId, FeedPosition, WriteReceipt};
 use egret_postgres::database_watch::DatabaseVisitor;
 use serde_json::{Value, json};
 
@@ -51,12 +51,12 @@ async fn documents_are_seen_and_written_within_claims() {
     let other = world.made("marks", &json!({"id": 2, "school": "b"})).await;
     let caller = of_school(&world, "a");
     let (documents, marks) = (&world.documents, named("marks"));
-    assert!(documents.get(&caller, (&marks, own.id)).await.is_ok());
-    let hidden = documents.get(&caller, (&marks, other.id)).await;
+    assert!(documents.get(&caller, &marks, own.id).await.is_ok());
+    let hidden = documents.get(&caller, &marks, other.id).await;
     assert_eq!(code(hidden), "not_found");
-    let find = Find {
-        count: Count::Exact,
-        ..Find::default()
+    let find = FindQuery {
+        count: CountMode::Exact,
+        ..FindQuery::default()
     };
     let page = documents.find(&caller, &marks, &find).await.unwrap();
     assert_eq!((page.items.len(), page.count), (1, Some(1)));
@@ -71,12 +71,12 @@ async fn documents_are_seen_and_written_within_claims() {
         code(write(json!({"id": 4, "school": "b"})).await),
         "access_denied"
     );
-    // Somebody else's document does not become one's own.
+    // A document outside the claims cannot be claimed by rewriting it.
     assert_eq!(
         code(write(json!({"id": 2, "school": "a"})).await),
         "access_denied"
     );
-    let gone = documents.delete(&caller, (&marks, other.id), Condition::Always);
+    let gone = documents.delete(&caller, &marks, other.id, Condition::Always);
     assert_eq!(code(gone.await), "not_found");
     world.stop().await;
 }
@@ -96,17 +96,17 @@ async fn what_lies_behind_references_is_seen_within_claims_only() {
         ..world.caller.clone()
     };
     let (documents, marks, schools) = (&world.documents, named("marks"), named("schools"));
-    let shape = Shape {
+    let shape = DocumentProjection {
         embed: vec![named("school")],
-        ..Shape::default()
+        ..DocumentProjection::default()
     };
-    let found = documents
-        .get_shaped(&caller, (&marks, mark.id), &shape)
-        .await;
+    let found = documents.get_shaped(&caller, &marks, mark.id, &shape).await;
     assert!(found.unwrap().embedded.is_empty());
-    let denied = documents.find(&caller, &schools, &Find::default()).await;
+    let denied = documents
+        .find(&caller, &schools, &FindQuery::default())
+        .await;
     assert_eq!(code(denied), "access_denied");
-    let denied = documents.delete(&caller, (&marks, mark.id), Condition::Always);
+    let denied = documents.delete(&caller, &marks, mark.id, Condition::Always);
     assert_eq!(code(denied.await), "access_denied");
     world.stop().await;
 }
@@ -117,13 +117,17 @@ async fn changes_are_told_to_those_who_see_the_whole_collection() {
     world.apply(SCHOOLS).await.unwrap();
     school("a", &world).await;
     world.made("notices", &json!({"id": 1})).await;
-    let following = Following {
+    let following = ChangesQuery {
         collection: None,
-        after: Some(0),
+        after: Some(FeedPosition(0)),
     };
     let told = async |caller: &Caller| {
-        let changes = world.documents.changes(caller, &following, None).await;
-        let changes = changes.unwrap().items;
+        let changes = world
+            .documents
+            .changes(caller, &following, None)
+            .await
+            .unwrap()
+            .items;
         let names = changes.iter().map(|one| one.collection.to_string());
         names.collect::<Vec<String>>()
     };
@@ -154,25 +158,26 @@ fn claim(owner: &str) -> Option<BTreeMap<String, BTreeSet<String>>> {
     Some(BTreeMap::from([("owner".to_owned(), owners)]))
 }
 
-/// Gives a city another identity, with these rights.
+/// Changes the identity of a city with these rights.
 async fn rename(
     world: &World,
     rights: Rights,
-    (city, to): (DocumentId, &str),
-) -> Result<Written, DocumentsError> {
+    city: DocumentId,
+    to: &str,
+) -> Result<WriteReceipt, DocumentsError> {
     let caller = Caller {
         rights: Arc::new(rights),
         ..world.caller.clone()
     };
     let body = json!({"city": to}).to_string();
-    let place = (&named("cities"), city);
+    let cities = named("cities");
     let documents = &world.documents;
     documents
-        .replace(&caller, place, body.as_bytes(), Condition::Always)
+        .replace(&caller, &cities, city, body.as_bytes(), Condition::Always)
         .await
 }
 
-/// A change of identity is a write to all that follow.
+/// An identity change needs write access to all documents it rewrites.
 #[tokio::test]
 async fn an_identity_changes_with_the_right_to_write_all_that_follow() {
     let world = World::new(18).await;
@@ -195,7 +200,7 @@ async fn an_identity_changes_with_the_right_to_write_all_that_follow() {
             write: reach(&write),
             claims,
         };
-        let error = rename(&world, rights, (city.id, "new")).await.unwrap_err();
+        let error = rename(&world, rights, city.id, "new").await.unwrap_err();
         let told = error.to_string();
         assert_eq!(code(Err::<(), _>(error)), "access_denied", "{told}");
         assert_eq!(told.contains("houses"), is_named, "{told}");
@@ -208,16 +213,16 @@ async fn an_identity_changes_with_the_right_to_write_all_that_follow() {
         write: reach(&all),
         claims: claim("ann"),
     };
-    rename(&world, rights, (city.id, "new")).await.unwrap();
+    rename(&world, rights, city.id, "new").await.unwrap();
     assert_eq!(world.get("houses", house.id).await.unwrap()["city"], "new");
-    // One to which nothing of others refers changes all the same.
+    // A city without referrers can be renamed all the same.
     let alone = world.made("cities", &json!({"city": "alone"})).await;
     let rights = Rights {
         read: reach(&["cities"]),
         write: reach(&["cities"]),
         claims: None,
     };
-    rename(&world, rights, (alone.id, "lone")).await.unwrap();
+    rename(&world, rights, alone.id, "lone").await.unwrap();
     world.stop().await;
 }
 
@@ -236,7 +241,8 @@ async fn a_database_that_does_not_exist_is_answered_as_one_without_documents() {
     }
     assert_eq!(answers[0], answers[1]);
     assert!(!answers[1].2.contains(&world.database.name));
-    // Where collections are declared it is said, as there every database will do that exists; others are not named.
+    // A declaration reports the missing database, since it accepts any that exists; other databases
+    // are not named.
     let caller = Caller {
         database: Some("not_there".to_owned()),
         ..world.caller.clone()
@@ -318,8 +324,11 @@ async fn no_request_takes_a_missing_table_for_a_removal() {
     }
     let lose = "DROP SCHEMA egret CASCADE";
     world.client.batch_execute(lose).await.unwrap();
-    let refused = world.documents.collections(&world.caller).await;
-    let refused = refused.unwrap_err();
+    let refused = world
+        .documents
+        .collections(&world.caller)
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), "collection_not_found", "{refused}");
     world.documents_stop().await;
 }

@@ -1,11 +1,12 @@
-//! What one tenant may have of queries, exports and places to wait leaves some to others.
+//! Limits of one tenant on queries, exports and queued writes leave room for others.
 
 use std::sync::Arc;
 
-use egret_base::settings::Span;
-use egret_base::{Coded, Kind};
-use egret_documents::api::{Act, Caller, Find, Operation};
-use egret_documents::core::decide::Condition;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
+use egret_base::{CodedError, Kind};
+use egret_documents::api::{BatchWrite, Caller, FindQuery, WriteOp};
+use egret_documents::core::decision::Condition;
 use egret_documents::{DocumentsConfig, DocumentsError};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::world::{FLIGHTS, World, named, usual};
 
-/// Collections, and a document of each of two tenants, which are known from then on.
+/// Creates collections, and a document of each of two tenants.
 async fn shared(config: DocumentsConfig) -> (World, Caller) {
     let (_, clock, entropy) = usual();
     let world = World::with(18, (config, clock, entropy)).await;
@@ -33,7 +34,7 @@ async fn shared(config: DocumentsConfig) -> (World, Caller) {
     (world, other)
 }
 
-/// A refusal that names the limit, and whether it is that of one tenant.
+/// Checks that a rejection names the limit, and whether it is that of one tenant.
 #[track_caller]
 fn check_refused<T>(answer: Result<T, DocumentsError>, limit: &str, is_share: bool) {
     let Err(refused) = answer else {
@@ -69,10 +70,11 @@ async fn one_tenant_does_not_take_all_exports() {
     let third = export(&other).await.unwrap();
     check_refused(export(&other).await, "documents.exports", false);
     drop(first);
-    // Its session ends in a moment.
-    while export(&world.caller).await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    // Its session ends asynchronously.
+    eventually("the export's session is given back", async || {
+        export(&world.caller).await
+    })
+    .await;
     drop((_second, third));
     world.stop().await;
 }
@@ -81,7 +83,7 @@ async fn one_tenant_does_not_take_all_exports() {
 async fn one_tenant_does_not_take_all_queries() {
     let (world, other) = shared(DocumentsConfig {
         queries: 3,
-        query_timeout: Span::secs(3_600),
+        query_timeout: ConfigDuration::secs(3_600),
         ..DocumentsConfig::default()
     })
     .await;
@@ -92,7 +94,7 @@ async fn one_tenant_does_not_take_all_queries() {
     let find = |caller: &Caller| {
         let (world, caller) = (world.clone(), caller.clone());
         tokio::spawn(async move {
-            let (airports, find) = (named("airports"), Find::default());
+            let (airports, find) = (named("airports"), FindQuery::default());
             world.documents.find(&caller, &airports, &find).await
         })
     };
@@ -108,7 +110,8 @@ async fn one_tenant_does_not_take_all_queries() {
     Arc::into_inner(world).unwrap().stop().await;
 }
 
-/// Nothing is answered meanwhile: neither readers nor writers run before this test waits for something.
+/// Nothing is answered in between: neither readers nor writers run before this test awaits
+/// something.
 #[tokio::test]
 async fn one_tenant_does_not_take_all_places_to_wait() {
     let (world, other) = shared(DocumentsConfig {
@@ -120,7 +123,7 @@ async fn one_tenant_does_not_take_all_places_to_wait() {
     let written = world.made("airports", &json!({"faa": "JFK"})).await;
     let id = written.id;
     let read = |caller: &Caller| {
-        let reading = world.documents.get(caller, (&airports, id));
+        let reading = world.documents.get(caller, &airports, id);
         reading.now_or_never()
     };
     for _ in 0..3 {
@@ -137,11 +140,11 @@ async fn one_tenant_does_not_take_all_places_to_wait() {
             .upsert(caller, &airports, body.as_bytes(), Condition::Always);
         writing.now_or_never()
     };
-    // A batch takes no more at once, though its tenant has nothing yet.
+    // The limit also holds for one batch of a tenant without queued writes.
     let batch = |count: i32| {
-        let operations = (0..count).map(|number| Operation {
+        let operations = (0..count).map(|number| BatchWrite {
             collection: airports.clone(),
-            what: Act::Put(
+            op: WriteOp::Put(
                 None,
                 json!({"faa": format!("A{number}")}).to_string().into(),
             ),
@@ -163,16 +166,12 @@ async fn one_tenant_does_not_take_all_places_to_wait() {
     );
     assert!(write(&other, 4).is_none());
     check_refused(write(&other, 5).unwrap(), "documents.waiting_max", false);
-    // All that had a place are done, and have none any more.
+    // All queued writes are done and have freed their slots.
     world.until("SELECT count(*) FROM egret.document", 6).await;
     world.made("airports", &json!({"faa": "A6"})).await;
-    while world
-        .documents
-        .get(&world.caller, (&airports, id))
-        .await
-        .is_err()
-    {
-        tokio::task::yield_now().await;
-    }
+    eventually("a slot for reads is free", async || {
+        world.documents.get(&world.caller, &airports, id).await
+    })
+    .await;
     world.stop().await;
 }

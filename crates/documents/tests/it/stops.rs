@@ -1,17 +1,17 @@
-//! A stop waits for writes that have begun, and for nothing else that a server does not answer.
+//! A stop waits for writes in progress, but for no other statement that a server does not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::lifecycle::Service;
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_documents::DocumentsConfig;
 use egret_postgres::test_support::TestDatabase;
 use serde_json::json;
 
 use crate::world::{FLIGHTS, World, code, engine, engine_at, named, usual};
 
-/// Sessions that wait for a lock with a statement like this.
+/// Sessions that wait for a lock with a statement like this one.
 fn waiting(statement: &str) -> String {
     format!(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
@@ -47,14 +47,14 @@ async fn a_stop_does_not_wait_until_documents_may_be_written() {
     held.query_one(hold, &[]).await.unwrap();
     let next = engine(&world.database);
     let airports = named("airports");
-    let found = next.get(&world.caller, (&airports, written.id)).await;
+    let found = next.get(&world.caller, &airports, written.id).await;
     assert_eq!(found.unwrap().version, 1);
     world.until(&waiting("%epoch = epoch + 1%"), 1).await;
     next.stop().await;
 }
 
-/// A table of Egret's is dropped while the sweeper waits for it; then it looks whether all documents are gone, by a session
-/// that a trigger holds up.
+/// The sweeper waits for a table that is then dropped; the check whether all documents are gone
+/// runs on a session that a trigger blocks.
 #[tokio::test]
 async fn a_stop_does_not_wait_for_what_a_sweep_has_failed_of() {
     let database = Arc::new(TestDatabase::create(18).await);
@@ -62,7 +62,7 @@ async fn a_stop_does_not_wait_for_what_a_sweep_has_failed_of() {
     connection.connect_timeout(Duration::from_secs(3_600));
     let (_, clock, entropy) = usual();
     let config = DocumentsConfig {
-        sweep_interval: Span::ms(20),
+        sweep_interval: ConfigDuration::ms(20),
         ..DocumentsConfig::default()
     };
     let documents = engine_at(connection, (config, clock, entropy), None);

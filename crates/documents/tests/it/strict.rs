@@ -1,4 +1,4 @@
-//! References as foreign keys as well.
+//! References as foreign keys (`documents.strict_foreign_keys`).
 
 use egret_documents::DocumentsConfig;
 use serde_json::json;
@@ -21,7 +21,8 @@ async fn refused(version: u32) {
         code(world.delete("airports", airport.id).await),
         "still_referenced"
     );
-    // What somebody else has done behind Egret's back the server itself does not allow, or it does not let go of it.
+    // With edges removed or added behind Egret's back, the server's foreign keys still reject the
+    // deletion.
     let behind = "DELETE FROM egret.document_edge; UPDATE egret.document SET targets = '{}'";
     world.client.batch_execute(behind).await.unwrap();
     let hidden = "INSERT INTO egret.document_edge (tenant_id, collection_id, source, target) SELECT tenant_id, collection_id, number, number FROM egret.document WHERE body ? 'faa'";
@@ -34,7 +35,7 @@ async fn refused(version: u32) {
     world.client.batch_execute(undo).await.unwrap();
     world.documents.fsck(&world.caller, true).await.unwrap();
     world.delete("flights", flight.id).await.unwrap();
-    // A name that Egret remembers, and whose document somebody else has deleted.
+    // A cached alias whose document was deleted behind Egret's back.
     let gone = "DELETE FROM egret.document WHERE body ? 'faa'";
     world.client.batch_execute(gone).await.unwrap();
     world

@@ -1,13 +1,14 @@
-//! Others are told what becomes of documents.
+//! Subscriptions: delivery to webhooks and queues.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Service};
-use egret_base::test_support::ConditionLog;
-use egret_base::{Kind, TaskReceipt, TaskRefused, TaskRequest, TaskSink};
-use egret_documents::api::{Destination, Subscribing};
-use egret_postgres::test_support::{Ending, TestDatabase, own_server};
+use egret_base::test_support::{ConditionLog, eventually};
+use egret_base::{Kind, TaskReceipt, TaskRejection, TaskRequest, TaskSink};
+use egret_documents::api::{Destination, SubscriptionSpec};
+use egret_documents::model::FeedPosition;
+use egret_postgres::test_support::{Termination, TestDatabase, own_server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -23,10 +24,10 @@ struct Queue {
 }
 
 impl TaskSink for Queue {
-    fn check_queue(&self, queue: &str) -> Result<(), TaskRefused> {
+    fn check_queue(&self, queue: &str) -> Result<(), TaskRejection> {
         match queue {
             "changes" => Ok(()),
-            _ => Err(TaskRefused {
+            _ => Err(TaskRejection {
                 code: "queue_name_invalid",
                 kind: Kind::Invalid,
                 retryable: false,
@@ -38,10 +39,10 @@ impl TaskSink for Queue {
     fn enqueue<'a>(
         &'a self,
         tasks: &'a [TaskRequest<'a>],
-    ) -> BoxFuture<'a, Vec<Result<TaskReceipt, TaskRefused>>> {
+    ) -> BoxFuture<'a, Vec<Result<TaskReceipt, TaskRejection>>> {
         let mut asked = self.asked.lock().unwrap();
         *asked += 1;
-        let refused = TaskRefused {
+        let refused = TaskRejection {
             code: "queue_full",
             kind: Kind::LimitReached,
             retryable: true,
@@ -75,41 +76,42 @@ async fn a_database_that_comes_after_egret_is_found_and_its_subscribers_are_told
     let documents = engine_with(&database, usual(), Some(refusing.clone()));
     let world = World::of(database.clone(), documents).await;
     world.apply(FLIGHTS).await.unwrap();
-    let subscribed = Subscribing {
-        after: Some(0),
+    let subscribed = SubscriptionSpec {
+        after: Some(FeedPosition(0)),
         ..to_queue(None, "changes")
     };
     world.made("airports", &json!({"faa": "JFK"})).await;
     let subscribed = world.documents.subscribe(&world.caller, subscribed).await;
-    assert_eq!(subscribed.unwrap().position, 0);
-    while *refusing.asked.lock().unwrap() == 0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eq!(subscribed.unwrap().position, FeedPosition(0));
+    eventually("a task is refused", async || {
+        *refusing.asked.lock().unwrap() > 0
+    })
+    .await;
     world.documents_stop().await;
     assert_eq!(refusing.taken.lock().unwrap().len(), 0);
 
-    server.end(Ending::Stop).await;
+    server.end(Termination::Stop).await;
     let log = ConditionLog::watch("documents_databases_unreachable", &database.name);
     let queue = Arc::new(Queue::default());
     let documents = engine_with(&database, usual(), Some(queue.clone()));
     documents.start().await.unwrap();
-    while !log.is_active() {
-        tokio::task::yield_now().await;
-    }
+    eventually("the server is reported as unreachable", async || {
+        log.is_active()
+    })
+    .await;
     server.start().await;
-    // Nobody asks for a document.
-    while queue.taken.lock().unwrap().is_empty() {
-        tokio::task::yield_now().await;
-    }
-    while log.is_active() {
-        tokio::task::yield_now().await;
-    }
+    // Delivery works without any request for a document.
+    eventually("a task is delivered", async || {
+        !queue.taken.lock().unwrap().is_empty()
+    })
+    .await;
+    eventually("the condition ends", async || !log.is_active()).await;
     assert_eq!(log.levels(), ["WARN", "INFO"]);
     documents.stop().await;
 }
 
-fn to_queue(collection: Option<&str>, queue: &str) -> Subscribing {
-    Subscribing {
+fn to_queue(collection: Option<&str>, queue: &str) -> SubscriptionSpec {
+    SubscriptionSpec {
         name: named("watch"),
         collection: collection.map(named),
         destination: Destination::Queue(queue.to_owned()),
@@ -136,7 +138,7 @@ async fn a_queue_gets_a_task_for_each_change_however_often_it_takes() {
         .subscribe(caller, to_queue(Some("flights"), "changes"))
         .await
         .unwrap();
-    assert_eq!(subscribed.position, 1);
+    assert_eq!(subscribed.position, FeedPosition(1));
     world.made("airports", &json!({"faa": "LGA"})).await;
     let flight = world
         .made("flights", &json!({"number": 1, "origin": "JFK"}))
@@ -157,7 +159,10 @@ async fn a_queue_gets_a_task_for_each_change_however_often_it_takes() {
         .collect();
     assert_eq!(told, [("3", "create"), ("4", "delete")]);
     let all = world.documents.subscriptions(caller).await.unwrap();
-    assert_eq!((all.len(), all[0].position, &all[0].failed), (1, 4, &None));
+    assert_eq!(
+        (all.len(), all[0].position.0, &all[0].failed),
+        (1, 4, &None)
+    );
     let name = named("watch");
     world.documents.unsubscribe(caller, &name).await.unwrap();
     let gone = world.documents.unsubscribe(caller, &name).await;
@@ -165,7 +170,7 @@ async fn a_queue_gets_a_task_for_each_change_however_often_it_takes() {
     world.stop().await;
 }
 
-/// Answers each request by the next of these, and hands on what it said.
+/// A webhook receiver that sends these answers in order and passes on the bodies it gets.
 async fn receiver(answers: &'static [&'static str]) -> (String, mpsc::UnboundedReceiver<Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -203,11 +208,11 @@ async fn an_address_is_told_again_until_it_has_heard() {
     let log = ConditionLog::watch("documents_receiver_unreachable", database);
     world.apply(FLIGHTS).await.unwrap();
     let (url, mut heard) = receiver(&["500 No", "503 No", "204 Yes", "200 Yes"]).await;
-    let wanted = Subscribing {
+    let wanted = SubscriptionSpec {
         name: named("hook"),
         collection: None,
         destination: Destination::Webhook(url),
-        after: Some(0),
+        after: Some(FeedPosition(0)),
     };
     world
         .documents
@@ -232,7 +237,7 @@ async fn an_address_is_told_again_until_it_has_heard() {
     world.stop().await;
 }
 
-/// Says whenever it is asked, and never answers.
+/// A webhook receiver that reports each request and never answers.
 async fn silent() -> (String, mpsc::UnboundedReceiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -254,11 +259,11 @@ async fn an_address_that_does_not_answer_holds_nobody_else_up() {
     let (slow, mut asked) = silent().await;
     let (quick, mut heard) = receiver(&["204 Yes"; 4]).await;
     for (name, url) in [("slow", slow), ("quick", quick)] {
-        let wanted = Subscribing {
+        let wanted = SubscriptionSpec {
             name: named(name),
             collection: None,
             destination: Destination::Webhook(url),
-            after: Some(0),
+            after: Some(FeedPosition(0)),
         };
         let subscribed = world.documents.subscribe(&world.caller, wanted).await;
         subscribed.unwrap();
@@ -271,17 +276,17 @@ async fn an_address_that_does_not_answer_holds_nobody_else_up() {
     let up_to =
         |name| format!("SELECT position FROM egret.document_subscription WHERE name = '{name}'");
     world.until(&up_to("quick"), 4).await;
-    // It has been asked, once, and is being waited for.
+    // One request was sent, and its answer is being waited for.
     asked.recv().await.unwrap();
     assert!(asked.try_recv().is_err());
     assert_eq!(world.number(&up_to("slow")).await, 0);
-    // A POST may take ten seconds. Whoever stops does not wait for that.
+    // A POST may take ten seconds; a stop does not wait for it.
     let stopped = tokio::time::timeout(Duration::from_secs(5), world.documents_stop());
     stopped.await.unwrap();
 }
 
-/// However many subscriptions lead to an address that does not answer, it is sent a quarter of what may be sent at a
-/// time.
+/// An address that does not answer occupies at most a quarter of the delivery slots, however many
+/// subscriptions lead to it.
 #[tokio::test]
 async fn many_subscriptions_of_a_silent_address_leave_room_to_others() {
     let world = World::new(18).await;
@@ -294,11 +299,11 @@ async fn many_subscriptions_of_a_silent_address_leave_room_to_others() {
     wanted.push(("the-quick-one".to_owned(), quick));
     world.made("airports", &json!({"faa": "JFK"})).await;
     for (name, url) in wanted {
-        let wanted = Subscribing {
+        let wanted = SubscriptionSpec {
             name: named(&name),
             collection: None,
             destination: Destination::Webhook(url),
-            after: Some(0),
+            after: Some(FeedPosition(0)),
         };
         let subscribed = world.documents.subscribe(&world.caller, wanted).await;
         subscribed.unwrap();

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
-use egret_base::{Clock, Coded, Entropy, Signer, SystemClock, SystemEntropy, TaskSink};
-use egret_documents::api::{Applied, Caller, Documents, Options};
-use egret_documents::core::decide::Condition;
-use egret_documents::model::{CollectionName, DocumentId, Written};
+use egret_base::test_support::eventually;
+use egret_base::{Clock, CodedError, Entropy, Signer, SystemClock, SystemEntropy, TaskSink};
+use egret_documents::api::{Caller, DeclarationResult, Documents, Options};
+use egret_documents::core::decision::Condition;
+use egret_documents::model::{CollectionName, DocumentId, WriteReceipt};
 use egret_documents::{DocumentsConfig, DocumentsError};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
@@ -39,7 +40,7 @@ impl World {
         Self::with(version, usual()).await
     }
 
-    pub async fn with(version: u32, made: Made) -> Self {
+    pub async fn with(version: u32, made: EngineParts) -> Self {
         let database = Arc::new(TestDatabase::create(version).await);
         let documents = engine_with(&database, made, None);
         Self::of(database, documents).await
@@ -60,11 +61,15 @@ impl World {
         }
     }
 
-    pub async fn apply(&self, file: &str) -> Result<Vec<Applied>, DocumentsError> {
+    pub async fn apply(&self, file: &str) -> Result<Vec<DeclarationResult>, DocumentsError> {
         self.documents.apply(&self.caller, file.as_bytes()).await
     }
 
-    pub async fn post(&self, collection: &str, body: &Value) -> Result<Written, DocumentsError> {
+    pub async fn post(
+        &self,
+        collection: &str,
+        body: &Value,
+    ) -> Result<WriteReceipt, DocumentsError> {
         let body = body.to_string();
         let name = named(collection);
         self.documents
@@ -72,8 +77,8 @@ impl World {
             .await
     }
 
-    /// The same of what is not refused.
-    pub async fn made(&self, collection: &str, body: &Value) -> Written {
+    /// Like [`World::post`], and expects success.
+    pub async fn made(&self, collection: &str, body: &Value) -> WriteReceipt {
         self.post(collection, body).await.unwrap()
     }
 
@@ -83,11 +88,11 @@ impl World {
         id: DocumentId,
         body: &Value,
         condition: Condition,
-    ) -> Result<Written, DocumentsError> {
+    ) -> Result<WriteReceipt, DocumentsError> {
         let body = body.to_string();
         let name = named(collection);
         self.documents
-            .replace(&self.caller, (&name, id), body.as_bytes(), condition)
+            .replace(&self.caller, &name, id, body.as_bytes(), condition)
             .await
     }
 
@@ -95,16 +100,16 @@ impl World {
         &self,
         collection: &str,
         id: DocumentId,
-    ) -> Result<Written, DocumentsError> {
+    ) -> Result<WriteReceipt, DocumentsError> {
         let name = named(collection);
         self.documents
-            .delete(&self.caller, (&name, id), Condition::Always)
+            .delete(&self.caller, &name, id, Condition::Always)
             .await
     }
 
     pub async fn get(&self, collection: &str, id: DocumentId) -> Result<Value, DocumentsError> {
         let name = named(collection);
-        let found = self.documents.get(&self.caller, (&name, id)).await?;
+        let found = self.documents.get(&self.caller, &name, id).await?;
         Ok(serde_json::from_str(&found.body).unwrap())
     }
 
@@ -112,14 +117,21 @@ impl World {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// Waits until a statement gives a number.
+    /// Waits until a query returns this number.
     pub async fn until(&self, sql: &str, wanted: i64) {
-        while self.number(sql).await != wanted {
-            tokio::task::yield_now().await;
-        }
+        eventually(&format!("`{sql}` returns {wanted}"), async || {
+            let number = self.number(sql).await;
+            if number == wanted {
+                Ok(())
+            } else {
+                Err(number)
+            }
+        })
+        .await;
     }
 
-    /// Every edge leads from a document to one that is there, and every document has as many as it says, and one name.
+    /// Checks that every edge connects existing documents, and that every document has as many
+    /// edges as noted targets, and an alias.
     pub async fn check(&self) {
         let wrong = "SELECT (SELECT count(*) FROM egret.document_reference AS e WHERE NOT EXISTS (
                 SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.number = e.target)
@@ -153,16 +165,16 @@ impl World {
         self.documents_stop().await;
     }
 
-    /// The same where documents were put there by another hand.
+    /// Stops without the checks, for tests that damage the tables.
     pub async fn documents_stop(self) {
         self.documents.stop().await;
     }
 }
 
-/// Signs with what a test can tell.
-struct Signed;
+/// A signer whose signatures a test can compute.
+struct TestSigner;
 
-impl Signer for Signed {
+impl Signer for TestSigner {
     fn sign(&self, tenant: &str, _at_seconds: u64, body: &[u8]) -> Result<String, String> {
         Ok(format!("{tenant} of {}", body.len()))
     }
@@ -173,10 +185,10 @@ pub fn engine(database: &TestDatabase) -> Documents {
     engine_with(database, usual(), None)
 }
 
-/// What an engine is made with.
-pub type Made = (DocumentsConfig, Arc<dyn Clock>, Arc<dyn Entropy>);
+/// Settings and sources of time and randomness of an engine.
+pub type EngineParts = (DocumentsConfig, Arc<dyn Clock>, Arc<dyn Entropy>);
 
-pub fn usual() -> Made {
+pub fn usual() -> EngineParts {
     (
         DocumentsConfig::default(),
         Arc::new(SystemClock),
@@ -186,16 +198,16 @@ pub fn usual() -> Made {
 
 pub fn engine_with(
     database: &TestDatabase,
-    made: Made,
+    made: EngineParts,
     tasks: Option<Arc<dyn TaskSink>>,
 ) -> Documents {
     engine_at(database.connection(), made, tasks)
 }
 
-/// The same that connects in this way.
+/// Like [`engine_with`], with this connection.
 pub fn engine_at(
     connection: Config,
-    (config, clock, entropy): Made,
+    (config, clock, entropy): EngineParts,
     tasks: Option<Arc<dyn TaskSink>>,
 ) -> Documents {
     let options = Options {
@@ -204,7 +216,7 @@ pub fn engine_at(
         clock,
         entropy,
         tasks,
-        signer: Some(Arc::new(Signed)),
+        signer: Some(Arc::new(TestSigner)),
         destinations: egret_outgoing::Destinations::everything(),
     };
     Documents::new(options, &mut Registry::default())
@@ -214,7 +226,7 @@ pub fn named(collection: &str) -> CollectionName {
     collection.parse().unwrap()
 }
 
-/// The code of what was refused.
+/// The code of the expected error.
 pub fn code<T: std::fmt::Debug>(refused: Result<T, DocumentsError>) -> &'static str {
     refused.unwrap_err().code()
 }

@@ -1,10 +1,10 @@
-//! What is written, and what is refused.
+//! Single writes, successful and rejected.
 
 use std::sync::Arc;
 
 use egret_documents::api::Caller;
-use egret_documents::core::decide::{Condition, Etag};
-use egret_documents::model::Done;
+use egret_documents::core::decision::Condition;
+use egret_documents::model::{Etag, WriteOutcome};
 use egret_postgres::tokio_postgres::IsolationLevel;
 use serde_json::json;
 
@@ -16,17 +16,17 @@ async fn documents_are_made_changed_and_deleted() {
         let world = World::new(version).await;
         world.apply(FLIGHTS).await.unwrap();
         let jfk = world.made("airports", &json!({"faa": "JFK"})).await;
-        assert_eq!((jfk.done, jfk.version), (Done::Created, 1));
+        assert_eq!((jfk.done, jfk.version), (WriteOutcome::Created, 1));
         let again = world.made("airports", &json!({"faa": "JFK"})).await;
         assert_eq!(
             (again.done, again.version, again.id),
-            (Done::Unchanged, 1, jfk.id)
+            (WriteOutcome::Unchanged, 1, jfk.id)
         );
         let named = json!({"name": "Kennedy", "faa": "JFK"});
         let changed = world.made("airports", &named).await;
         assert_eq!(
             (changed.done, changed.version, changed.id),
-            (Done::Changed, 2, jfk.id)
+            (WriteOutcome::Changed, 2, jfk.id)
         );
         assert_eq!(world.get("airports", jfk.id).await.unwrap(), named);
         let at = Condition::IfAt(vec![Etag::new(jfk.id, 1)]);
@@ -41,7 +41,7 @@ async fn documents_are_made_changed_and_deleted() {
             .unwrap();
         assert_eq!(back.version, 3);
         let gone = world.delete("airports", jfk.id).await.unwrap();
-        assert_eq!((gone.done, gone.version), (Done::Removed, 3));
+        assert_eq!((gone.done, gone.version), (WriteOutcome::Removed, 3));
         assert_eq!(code(world.get("airports", jfk.id).await), "not_found");
         assert_eq!(code(world.delete("airports", jfk.id).await), "not_found");
         let anew = world.made("airports", &json!({"faa": "JFK"})).await;
@@ -62,7 +62,7 @@ async fn references_never_dangle() {
         .unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "`airports` has no document with /faa \"JFK\" (and 1 more): make it first, or leave the reference out"
+        "`airports` has no document with /faa \"JFK\" (and 1 more): create it first, or omit the reference"
     );
     for faa in ["JFK", "ORD", "LAX"] {
         world.made("airports", &json!({"faa": faa})).await;
@@ -141,7 +141,7 @@ async fn an_unchanged_document_writes_nothing() {
         .await;
     let position = "SELECT coalesce(max(position), 0) FROM egret.document_feed";
     let before = world.number(position).await;
-    // Whoever writes anything locks this row, whatever it is.
+    // Every transaction that writes locks this row, even if it changes nothing.
     let locked = "SELECT xmax::text::bigint FROM egret.document_owner";
     let last = world.number(locked).await;
     let same = json!({"name": "Kennedy", "faa": "JFK"});
@@ -152,7 +152,7 @@ async fn an_unchanged_document_writes_nothing() {
         .unwrap();
     assert_eq!(world.number(position).await, before);
     assert_eq!(world.number(locked).await, last);
-    // What was written without waiting for the disk lasts once somebody who waits for it is told that it is so.
+    // A durable write that changes nothing flushes the relaxed write on which its result depends.
     let relaxed = Caller {
         is_relaxed: true,
         ..world.caller.clone()
@@ -164,11 +164,11 @@ async fn an_unchanged_document_writes_nothing() {
             .upsert(caller, &airports, lga.as_bytes(), Condition::Always);
         put.await.unwrap().done
     };
-    assert_eq!(put(&relaxed).await, Done::Created);
+    assert_eq!(put(&relaxed).await, WriteOutcome::Created);
     let last = world.number(locked).await;
-    assert_eq!(put(&relaxed).await, Done::Unchanged);
+    assert_eq!(put(&relaxed).await, WriteOutcome::Unchanged);
     assert_eq!(world.number(locked).await, last);
-    assert_eq!(put(&world.caller).await, Done::Unchanged);
+    assert_eq!(put(&world.caller).await, WriteOutcome::Unchanged);
     assert_ne!(world.number(locked).await, last);
     world.stop().await;
 }
@@ -197,7 +197,7 @@ async fn tenants_have_documents_of_their_own() {
         "unresolved_reference"
     );
     let own = world.made("airports", &json!({"faa": "JFK"})).await;
-    assert_eq!(own.done, Done::Created);
+    assert_eq!(own.done, WriteOutcome::Created);
     world.stop().await;
 }
 
@@ -225,7 +225,7 @@ async fn whoever_looks_at_an_old_state_slows_no_writer() {
     let snapshot = snapshot.isolation_level(IsolationLevel::RepeatableRead);
     let snapshot = snapshot.start().await.unwrap();
     snapshot.query_one("SELECT 1", &[]).await.unwrap();
-    // More versions of the owner's row than a page has room for, if each write left one.
+    // More row versions than fit into a page, if each write left one.
     for round in 0..500 {
         let airport = json!({"faa": "JFK", "name": round.to_string()});
         world.made("airports", &airport).await;
@@ -256,7 +256,7 @@ async fn writes_that_come_together_are_few_transactions() {
     for client in clients.collect::<Vec<_>>() {
         client.await.unwrap();
     }
-    // Each is a row of the feed, a commit and a flush.
+    // Each group is a row of the feed, a commit and a flush.
     let groups = world
         .number("SELECT count(*) FROM egret.document_feed")
         .await;
@@ -281,12 +281,12 @@ async fn a_document_may_refer_to_itself() {
         "unresolved_reference"
     );
     world.check().await;
-    // Nobody else refers to it.
+    // Only the document itself refers to it.
     world.delete("persons", made.id).await.unwrap();
     let persons = named("persons");
     let restored = world
         .documents
-        .restore(&world.caller, (&persons, made.id), None)
+        .restore(&world.caller, &persons, made.id, None)
         .await
         .unwrap();
     assert_eq!(restored.id, made.id);

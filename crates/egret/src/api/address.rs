@@ -1,9 +1,10 @@
-//! Which server is reached, with which rights, and to whom the token may be shown.
+//! The server that a command calls, its rights there, and the processes that may see its token.
 
-use std::fmt;
 use std::net::IpAddr;
 
+use egret_tls::{ClientIdentity, ClientTls};
 use reqwest::Url;
+use rustls::ClientConfig;
 
 use super::listener::{ListenerError, ListenerGuard};
 use crate::failure::{Exit, Failure};
@@ -11,7 +12,7 @@ use crate::failure::{Exit, Failure};
 /// What to reach and with which rights.
 #[derive(Debug)]
 pub struct Address {
-    /// The server's address.
+    /// URL of the server.
     pub url: Url,
     /// The server's own certificate (PEM), where its configuration is at hand: it alone is
     /// trusted then, whatever host it names.
@@ -22,34 +23,18 @@ pub struct Address {
     pub identity: Option<ClientIdentity>,
 }
 
-/// A client's certificate with its chain, and its private key, both PEM.
-#[derive(Clone)]
-pub struct ClientIdentity {
-    /// The chain, the client's own certificate first.
-    pub certificate: Vec<u8>,
-    /// The private key.
-    pub key: Vec<u8>,
-}
-
-impl fmt::Debug for ClientIdentity {
-    /// Shows nothing of the key.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientIdentity").finish_non_exhaustive()
-    }
-}
-
-/// A token, and whom it may be shown to.
+/// A token, and the processes that it may be shown to.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     /// The token, where there is one.
     pub token: Option<String>,
-    /// The user whose process alone may see it; `None`: whatever the address leads to.
+    /// The user whose process alone may see it; `None`: any process that the address leads to.
     pub owner: Option<u32>,
 }
 
 impl Credentials {
-    /// The token for a client that does not look at its connections: whose process listens is looked
-    /// at now.
+    /// The token for a client that does not look at its connections: whose process listens is
+    /// looked at now.
     ///
     /// # Errors
     /// [`Failure`]: it is not the owner's.
@@ -90,6 +75,19 @@ pub(super) fn not_sent(url: &Url, error: &ListenerError) -> Failure {
 }
 
 impl Address {
+    /// TLS with the server.
+    ///
+    /// # Errors
+    /// Which certificate or key cannot be used.
+    pub fn tls(&self) -> anyhow::Result<ClientConfig> {
+        let tls = ClientTls {
+            certificate: self.certificate.as_deref(),
+            authorities: self.authorities.as_deref(),
+            identity: self.identity.as_ref(),
+        };
+        Ok(tls.config()?)
+    }
+
     /// Whether the server is on this machine.
     pub fn is_loopback(&self) -> bool {
         self.url.host_str().is_some_and(|host| {

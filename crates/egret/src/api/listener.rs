@@ -1,9 +1,9 @@
 //! Whose process a connection on this machine leads to.
 //!
-//! The admin token of the data directory goes to the Egret that works there and to nobody else, but any
-//! local user may listen on its port while it is stopped. The kernel says in `/proc/net/tcp` which user
-//! holds the socket at the other end (proc_pid_net(5)). It is asked after each connection is made and
-//! before a byte is sent, so that a socket which changes hands in between is noticed too.
+//! The admin token of the data directory goes only to the Egret that works there, but any local
+//! user may listen on its port while it is stopped. The kernel says in `/proc/net/tcp` which user
+//! holds the socket at the other end (proc_pid_net(5)). It is asked after each connection is made
+//! and before a byte is sent, so that a socket which changes hands in between is noticed too.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -24,17 +24,13 @@ pub(super) enum ListenerError {
     Foreign {
         /// Whose socket it is.
         found: u32,
-        /// The server's port.
         port: u16,
         /// Whose it should be.
         owner: u32,
     },
     /// The socket is not in the kernel's table.
-    #[error("it cannot be told which user's process listens on port {port}")]
-    Unknown {
-        /// The server's port.
-        port: u16,
-    },
+    #[error("cannot find out which user's process listens on port {port}")]
+    Unknown { port: u16 },
 }
 
 /// Lets connections through whose other end belongs to one user.

@@ -1,4 +1,4 @@
-//! What the server says of a request that it refuses.
+//! Problem descriptions of requests that the server refuses.
 
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -13,7 +13,7 @@ pub(super) struct Problem {
     pub(super) request_id: Option<String>,
     pub(super) position: Option<usize>,
     violations: Vec<Violation>,
-    references: Vec<Reference>,
+    references: Vec<MissingReference>,
     referrers: Option<Referrers>,
     /// Prometheus's own form has these two.
     pub(super) error: Option<String>,
@@ -21,22 +21,22 @@ pub(super) struct Problem {
     pub(super) error_type: Option<String>,
 }
 
-/// What is wrong at one place of a document.
+/// One error at a place of a document.
 #[derive(Debug, Deserialize)]
 struct Violation {
     pointer: String,
     message: String,
 }
 
-/// What a document refers to, and is not there.
+/// A reference to a document that does not exist.
 #[derive(Debug, Deserialize)]
-struct Reference {
+struct MissingReference {
     to: String,
     pointers: Vec<String>,
     identity: Json,
 }
 
-/// Who refers to a document that was to go.
+/// The first documents that refer to one that was to be deleted.
 #[derive(Debug, Deserialize)]
 struct Referrers {
     first: Vec<Referrer>,
@@ -63,7 +63,7 @@ impl Problem {
         code.is_some_and(|code| SCOPE_CODES.contains(&code))
     }
 
-    /// All that it is about, a line for each, where its message names the first alone.
+    /// All details, a line for each, where the message names only the first.
     pub(super) fn listed(&self) -> Option<String> {
         let violations = self
             .violations
@@ -80,8 +80,11 @@ impl Problem {
                 one.identity
             )
         });
-        let referrers = self.referrers.iter().flat_map(|all| &all.first);
-        let referrers = referrers.map(|one| format!("{} {}", one.collection, one.id));
+        let referrers = self
+            .referrers
+            .iter()
+            .flat_map(|all| &all.first)
+            .map(|one| format!("{} {}", one.collection, one.id));
         let lines: Vec<String> = violations.chain(references).chain(referrers).collect();
         let says_more = lines.len() > 1 || self.referrers.is_some();
         says_more.then(|| lines.join("\n"))

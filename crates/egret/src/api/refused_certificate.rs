@@ -20,22 +20,25 @@ pub(super) fn describe(error: &(dyn StdError + 'static)) -> Option<&'static str>
             "the issuer of the server's certificate is not trusted: name the issuer's certificate by --ca-file"
         }
         authority if egret_tls::is_of_authority(authority) => {
-            "the server's certificate is an authority's (CA:TRUE), as `openssl req -x509` makes it, and is not trusted: name this very certificate by --ca-file"
+            "the server's certificate is a CA certificate (CA:TRUE), as `openssl req -x509` \
+             creates it, and is not trusted: name this certificate by --ca-file"
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "the server's certificate is for another host: name it by --url as the certificate does"
+            "the server's certificate is for another host: use the host name of the certificate \
+             in --url"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "the server's certificate has expired: renew it and send the server SIGHUP"
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "the server's certificate is not valid yet: see whether the clock of this machine is right"
+            "the server's certificate is not valid yet: check the clock of this machine"
         }
         _ => "the server's certificate is not accepted",
     })
 }
 
-/// The TLS library's error is its own cause, or inside of errors of the operating system, which do not name it as their source.
+/// The TLS library's error is its own cause, or inside of errors of the operating system, which do
+/// not name it as their source.
 pub(super) fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     error.downcast_ref().or_else(|| {
         let inner = error.downcast_ref::<io::Error>()?.get_ref()?;

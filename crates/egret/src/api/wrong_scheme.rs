@@ -10,17 +10,18 @@ use super::refused_certificate::tls_error;
 
 type Cause<'a> = &'a (dyn StdError + 'static);
 
-/// What the server does not speak, and which scheme may be meant. `None` where the error is another one.
+/// What the server does not speak, and which scheme may be meant. `None` where the error is another
+/// one.
 pub(super) fn describe(error: Cause<'_>, url: &Url) -> Option<&'static str> {
     let has = |is: fn(Cause<'_>) -> bool| {
         std::iter::successors(Some(error), |error| (*error).source()).any(is)
     };
     match url.scheme() {
         "https" if has(is_not_tls) => {
-            Some("the server at this address does not speak TLS: http:// may be meant")
+            Some("the server at this address does not use TLS: try http://")
         }
         "http" if has(is_not_http) => {
-            Some("the server at this address does not speak plain HTTP: https:// may be meant")
+            Some("the server at this address does not accept plain HTTP: try https://")
         }
         _ => None,
     }
@@ -34,7 +35,8 @@ fn is_not_tls(error: Cause<'_>) -> bool {
     is_end || matches!(tls_error(error), Some(Error::InvalidMessage(_)))
 }
 
-/// Whether a request was answered by something else than HTTP: a server with TLS answers with an alert.
+/// Whether a request was answered by something else than HTTP: a server with TLS answers with an
+/// alert.
 fn is_not_http(error: Cause<'_>) -> bool {
     error
         .downcast_ref::<hyper::Error>()

@@ -4,174 +4,210 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-/// `egret collection …`
+/// Subcommands of `egret collection …`.
 #[derive(Debug, Subcommand)]
 pub enum Collection {
-    /// Declare the collections of files: new ones, and other definitions of those that are there
+    /// Create or change the collections that files define
+    #[command(after_help = "Example: egret collection apply collections.json")]
     Apply {
-        /// Files of definitions, JSON; `-` reads standard input. All of a file are declared or none
+        /// JSON files of definitions, each applied completely or not at all; `-` for standard input
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// In which database.
+        /// Selects the database to work in.
         #[command(flatten)]
-        place: Place,
+        place: DatabaseArgs,
     },
-    /// List the collections
-    List(Place),
-    /// Show a collection as it was declared
+    /// List collections
+    #[command(after_help = "Example: egret collection list --database flights")]
+    List(DatabaseArgs),
+    /// Show the definition of a collection
+    #[command(after_help = "Example: egret collection show airports")]
     Show {
-        /// The collection
+        /// Name of the collection
         collection: String,
-        /// In which database.
+        /// Selects the database to work in.
         #[command(flatten)]
-        place: Place,
+        place: DatabaseArgs,
     },
 }
 
-/// `egret document …`
+/// Subcommands of `egret document …`.
 #[derive(Debug, Subcommand)]
 pub enum Document {
-    /// Write a document: in the place of one with the same identity, or as a new one
+    /// Write a document: replace the one with the same identity, or create it
+    #[command(after_help = "Example: egret document put airports airport.json")]
     Put(PutDocument),
     /// Print a document
+    #[command(
+        after_help = "Example: egret document get airports 01a20a5d-689b-7000-9b44-5dd4a23a2605 --meta"
+    )]
     Get {
-        /// Which document.
+        /// Selects the document by its id.
         #[command(flatten)]
-        document: OneDocument,
-        /// What of it.
+        document: DocumentArgs,
+        /// Selects what is returned of the document.
         #[command(flatten)]
-        shape: Shape,
-        /// With its version, when it was made and changed, and by whom
+        shape: ProjectionArgs,
+        /// Also print the version, and the times and tokens of its creation and last change
         #[arg(long)]
         meta: bool,
     },
-    /// Look for documents by the paths that their collection declares for that
+    /// Query documents by the paths that their collection declares for queries
+    #[command(
+        after_help = "Example: egret document query flights '/origin = JFK' '/dep_delay > 60' --sort -/dep_delay"
+    )]
     Query(Box<QueryDocuments>),
-    /// List who refers to a document
+    /// List the documents that refer to a document
+    #[command(
+        after_help = "Example: egret document referrers airports 01a20a5d-689b-7000-9b44-5dd4a23a2605"
+    )]
     Referrers {
-        /// Which document.
+        /// Selects the document by its id.
         #[command(flatten)]
-        document: OneDocument,
-        /// Which page.
+        document: DocumentArgs,
+        /// Selects a page of the results.
         #[command(flatten)]
-        paged: Paged,
+        paged: PageArgs,
     },
-    /// Show what becomes of documents as it is committed
+    /// Follow the change feed of documents
+    #[command(after_help = "Example: egret document tail --collection flights --limit 10")]
     Tail(TailDocuments),
     /// Change parts of a document by a patch
+    #[command(
+        after_help = "Example: egret document patch airports 01a20a5d-689b-7000-9b44-5dd4a23a2605 patch.json"
+    )]
     Patch(PatchDocument),
-    /// Put in a file of documents, a line for each: in the place of those with the same identity, or as new ones
-    #[command(after_help = IMPORT)]
+    /// Import a file with one document a line: replace those with the same identity, or create them
+    #[command(after_help = format!(
+        "{IMPORT}\n\nExample: egret document import flights flights.ndjson --refused refused.ndjson"
+    ))]
     Import(ImportDocuments),
-    /// Print all documents of a collection as they are at one moment, a line for each
+    /// Export all documents of a collection from one snapshot, one a line
+    #[command(after_help = "Example: egret document export airports --meta")]
     Export {
-        /// The collection
+        /// Name of the collection
         collection: String,
-        /// Each with its id, its version, when it was made and changed, and by whom
+        /// Also print the id, the version, and the times and tokens of creation and last change
         #[arg(long)]
         meta: bool,
-        /// In which database.
+        /// Selects the database to work in.
         #[command(flatten)]
-        place: Place,
+        place: DatabaseArgs,
     },
-    /// List what a document was, as far as its collection keeps that
+    /// List the versions of a document that the history of its collection keeps
+    #[command(
+        after_help = "Example: egret document versions airports 01a20a5d-689b-7000-9b44-5dd4a23a2605"
+    )]
     Versions {
-        /// Which document.
+        /// Selects the document by its id.
         #[command(flatten)]
-        document: OneDocument,
-        /// Which page.
+        document: DocumentArgs,
+        /// Selects a page of the results.
         #[command(flatten)]
-        paged: Paged,
+        paged: PageArgs,
     },
-    /// List documents that were deleted and can be restored
+    /// List deleted documents that can be restored
+    #[command(after_help = "Example: egret document deleted airports")]
     Deleted {
-        /// The collection
+        /// Name of the collection
         collection: String,
-        /// Which page.
+        /// Selects a page of the results.
         #[command(flatten)]
-        paged: Paged,
-        /// In which database.
+        paged: PageArgs,
+        /// Selects the database to work in.
         #[command(flatten)]
-        place: Place,
+        place: DatabaseArgs,
     },
-    /// Restore a document that was deleted, or what it was at a version
+    /// Restore a deleted document, or an earlier version of a document
+    #[command(
+        after_help = "Example: egret document restore airports 01a20a5d-689b-7000-9b44-5dd4a23a2605 --version 2"
+    )]
     Restore {
-        /// Which document.
+        /// Selects the document by its id.
         #[command(flatten)]
-        document: OneDocument,
-        /// As it was at this version
+        document: DocumentArgs,
+        /// Version to restore [default: the last one of the deleted document]
         #[arg(long, value_name = "VERSION")]
         version: Option<i32>,
     },
-    /// Have somebody told what becomes of documents
+    /// Manage subscriptions to document changes
     #[command(subcommand)]
-    Subscription(Subscription),
-    /// Look whether identities, aliases, references and bodies agree
+    Subscription(SubscriptionCommand),
+    /// Check that identities, aliases and references agree with bodies
+    #[command(after_help = "Example: egret document fsck --repair")]
     Fsck {
-        /// Write anew what follows from bodies, where it does not agree
+        /// Rewrite identities, aliases and references that do not agree with bodies
         #[arg(long)]
         repair: bool,
-        /// In which database.
+        /// Selects the database to work in.
         #[command(flatten)]
-        place: Place,
+        place: DatabaseArgs,
     },
-    /// Delete a document to which none refers
+    /// Delete a document to which no other document refers
+    #[command(
+        after_help = "Example: egret document delete airports 01a20a5d-689b-7000-9b44-5dd4a23a2605"
+    )]
     Delete {
-        /// Which document.
+        /// Selects the document by its id.
         #[command(flatten)]
-        document: OneDocument,
-        /// Only if it is at this version
+        document: DocumentArgs,
+        /// Fail unless this is the ETag of the document
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
     },
 }
 
-/// Shown beneath the help of `egret document import`.
+/// Printed at the end of the help of `egret document import`.
 const IMPORT: &str = "\
-Lines that are refused are told at the end, and written with the reasons to --refused. Lines that come again change
-nothing. What the server cannot take at the moment is sent again; when it has taken nothing for five minutes, the import
-is broken off. An import of a file that was broken off goes on where it was, which FILE.progress says. It begins at the
-first line, and says so, when server, database, collection or file are not the same any more, or --refused lacks lines
-that were refused before; while lines wait for others that come later in the file, nothing is noted.
+Refused lines are counted at the end, and written with their reasons to --refused. A repeated line changes nothing. \
+Lines that the server cannot accept at the moment are retried; the import stops after five minutes without progress. \
+FILE.progress records the position, from which a stopped import continues. The import starts at the first line, and \
+says so, if the server, database, collection or file has changed, or if --refused lacks lines that were refused \
+before. The position is not recorded while lines wait for later lines of the file.
 
-Lines are sent side by side: an identity stands in a file once. Where several lines have the same one, any may be the last.";
+Lines are sent in parallel. If several lines have the same identity, any of them may be written last.";
 
-/// `egret document import …`
+/// Arguments of `egret document import …`.
 #[derive(Debug, Args)]
 pub struct ImportDocuments {
-    /// The collection
+    /// Name of the collection
     pub collection: String,
-    /// The documents, JSON, one on each line; `-` reads them from standard input
+    /// File with one JSON document a line; `-` for standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub file: PathBuf,
-    /// Write lines that are refused to this file, each with why
+    /// File to write refused lines to, each with the reason
     #[arg(long, value_name = "FILE")]
     pub refused: Option<PathBuf>,
-    /// Write what refused lines refer to and is not there to files of this directory, DIR/COLLECTION.ndjson: documents
-    /// with nothing but their identity
+    /// Directory to write missing targets of references to: files COLLECTION.ndjson of documents
+    /// that have only their identity
     #[arg(long, value_name = "DIR")]
     pub missing: Option<PathBuf>,
-    /// Wait for no disk: a crash of PostgreSQL may take back the last second, and the import is begun anew
+    /// Commit without waiting for the disk: a crash of PostgreSQL may lose the last second, and the
+    /// import starts again at the first line
     #[arg(long)]
     pub relaxed: bool,
-    /// Begin at the first line, whatever FILE.progress says
+    /// Start at the first line and ignore FILE.progress
     #[arg(long)]
     pub anew: bool,
-    /// In which database.
+    /// Selects the database to work in.
     #[command(flatten)]
-    pub place: Place,
+    pub place: DatabaseArgs,
 }
 
-/// `egret document subscription …`
+/// Subcommands of `egret document subscription …`.
 #[derive(Debug, Subcommand)]
-pub enum Subscription {
-    /// List who is told, and how far he is
-    List(Place),
-    /// Have somebody told, or otherwise than until now
+pub enum SubscriptionCommand {
+    /// List subscriptions and their positions
+    #[command(after_help = "Example: egret document subscription list")]
+    List(DatabaseArgs),
+    /// Create or replace a subscription
+    #[command(
+        after_help = "Example: egret document subscription set search --queue changes --collection flights"
+    )]
     Set {
-        /// Its name
+        /// Name of the subscription
         name: String,
-        /// The address to which changes are posted
+        /// URL that receives changes by POST requests
         #[arg(
             long,
             value_name = "URL",
@@ -179,157 +215,159 @@ pub enum Subscription {
             conflicts_with = "queue"
         )]
         webhook: Option<String>,
-        /// The queue in which each change is a task
+        /// Queue that receives a task for each change
         #[arg(long)]
         queue: Option<String>,
-        /// Those of this collection alone
+        /// Only changes of this collection [default: all collections]
         #[arg(long)]
         collection: Option<String>,
-        /// What comes after the change with this position [default: what changes from now on]
+        /// Position in the change feed to start after [default: its end]
         #[arg(long, value_name = "POSITION")]
         after: Option<i64>,
-        /// In which database.
+        /// Selects the database to work in.
         #[command(flatten)]
-        place: Place,
+        place: DatabaseArgs,
     },
-    /// Have somebody told no more
+    /// Remove a subscription
+    #[command(after_help = "Example: egret document subscription remove search")]
     Remove {
-        /// Its name
+        /// Name of the subscription
         name: String,
-        /// In which database.
+        /// Selects the database to work in.
         #[command(flatten)]
-        place: Place,
+        place: DatabaseArgs,
     },
 }
 
-/// `egret document tail …`
+/// Arguments of `egret document tail …`.
 #[derive(Debug, Args)]
 pub struct TailDocuments {
-    /// Those of this collection alone
+    /// Only changes of this collection [default: all collections]
     #[arg(long)]
     pub collection: Option<String>,
-    /// Go on after the change with this position [default: what changes from now on]
+    /// Position in the change feed to start after [default: its end]
     #[arg(long, value_name = "POSITION")]
     pub after: Option<i64>,
-    /// End after this many changes
+    /// Number of changes after which to exit [default: no limit]
     #[arg(long, value_name = "CHANGES")]
     pub limit: Option<u64>,
-    /// In which database.
+    /// Selects the database to work in.
     #[command(flatten)]
-    pub place: Place,
+    pub place: DatabaseArgs,
 }
 
-/// `egret document patch …`
+/// Arguments of `egret document patch …`.
 #[derive(Debug, Args)]
 pub struct PatchDocument {
-    /// Which document.
+    /// Selects the document by its id.
     #[command(flatten)]
-    pub document: OneDocument,
-    /// The patch; `-` reads it from standard input
+    pub document: DocumentArgs,
+    /// File with the patch; `-` for standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub file: PathBuf,
-    /// What kind of patch: RFC 7386 or RFC 6902
+    /// Kind of patch: merge (RFC 7386) or json (RFC 6902)
     #[arg(long, value_enum, default_value_t = PatchKind::Merge)]
     pub kind: PatchKind,
-    /// Only if the document is at this version
+    /// Fail unless this is the ETag of the document
     #[arg(long, value_name = "ETAG")]
     pub if_match: Option<String>,
 }
 
-/// Which page.
+/// Selects a page of the results.
 #[derive(Debug, Args)]
-pub struct Paged {
-    /// Documents of a page [default: 100]
+pub struct PageArgs {
+    /// Maximum number of documents in a page [default: 100]
     #[arg(long, value_name = "DOCUMENTS")]
     pub limit: Option<u32>,
-    /// Go on after the page that gave this cursor
+    /// Cursor that the previous page ended with
     #[arg(long)]
     pub cursor: Option<String>,
 }
 
-/// In which database.
+/// Selects the database to work in.
 #[derive(Debug, Args)]
-pub struct Place {
-    /// The database [default: the only one that has collections]
+pub struct DatabaseArgs {
+    /// Database of the collection [default: the only one that has collections]
     #[arg(long, short)]
     pub database: Option<String>,
 }
 
 /// A document by its id.
 #[derive(Debug, Args)]
-pub struct OneDocument {
-    /// Its collection
+pub struct DocumentArgs {
+    /// Collection of the document
     pub collection: String,
-    /// Its id
+    /// Id of the document
     pub id: String,
-    /// In which database.
+    /// Selects the database to work in.
     #[command(flatten)]
-    pub place: Place,
+    pub place: DatabaseArgs,
 }
 
-/// `egret document put …`
+/// Arguments of `egret document put …`.
 #[derive(Debug, Args)]
 pub struct PutDocument {
-    /// The collection
+    /// Name of the collection
     pub collection: String,
-    /// The document, JSON; `-` reads it from standard input
+    /// File with the document as JSON; `-` for standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub file: PathBuf,
-    /// In the place of this document, whatever its identity is
+    /// Id of the document to replace, whatever the identity in the new body
     #[arg(long)]
     pub id: Option<String>,
-    /// Only if it is at this version
+    /// Fail unless this is the ETag of the document
     #[arg(long, value_name = "ETAG", conflicts_with = "new")]
     pub if_match: Option<String>,
-    /// Only if there is none
+    /// Fail if a document with the same identity exists
     #[arg(long, conflicts_with = "id")]
     pub new: bool,
-    /// Once, however often it is asked for with this within a day
+    /// Idempotency key: the server executes requests with the same key once within a day
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
-    /// In which database.
+    /// Selects the database to work in.
     #[command(flatten)]
-    pub place: Place,
+    pub place: DatabaseArgs,
 }
 
-/// `egret document query …`
+/// Arguments of `egret document query …`.
 #[derive(Debug, Args)]
 pub struct QueryDocuments {
-    /// The collection
+    /// Name of the collection
     pub collection: String,
-    /// The identity of one document, as JSON, such as '{"faa": "JFK"}'
+    /// Identity of one document as JSON, such as '{"faa": "JFK"}'
     #[arg(long, value_name = "JSON", conflicts_with_all = ["filters", "sort", "cursor"])]
     pub identity: Option<String>,
-    /// Conditions that all hold, such as '/origin = JFK' or '/delay > 60': a path, one of =, !=, <, <=, >, >=, in, prefix, exists, and a value
+    /// Conditions that must all hold, such as '/origin = JFK': a path, an operator (=, !=, <, <=,
+    /// >, >=, in, prefix, exists), and a value
     #[arg(value_name = "CONDITION")]
     pub filters: Vec<String>,
-    /// The path to sort by; - before it: the largest first
+    /// Path to sort by, ascending; descending with - before it
     #[arg(long, allow_hyphen_values = true, value_name = "PATH")]
     pub sort: Option<String>,
-    /// Documents of a page [default: 100]
+    /// Maximum number of documents in a page [default: 100]
     #[arg(long, value_name = "DOCUMENTS")]
     pub limit: Option<u32>,
-    /// Go on after the page that gave this cursor
+    /// Cursor that the previous page ended with
     #[arg(long)]
     pub cursor: Option<String>,
-    /// Whether all are counted: one by one, or as the planner thinks
+    /// Count all matching documents: exactly, or as estimated by the planner
     #[arg(long, value_enum)]
     pub count: Option<CountKind>,
-    /// What of each.
+    /// Selects what is returned of each document.
     #[command(flatten)]
-    pub shape: Shape,
-    /// In which database.
+    pub shape: ProjectionArgs,
+    /// Selects the database to work in.
     #[command(flatten)]
-    pub place: Place,
+    pub place: DatabaseArgs,
 }
 
-/// What of a document.
+/// Options that select what is returned of a document.
 #[derive(Debug, Args)]
-pub struct Shape {
-    /// These paths alone, with commas between them
+pub struct ProjectionArgs {
+    /// Paths to return, separated by commas [default: the whole document]
     #[arg(long, value_name = "PATHS")]
     pub fields: Option<String>,
-    /// With what these references are to, with commas between their names
+    /// References whose targets to embed, separated by commas
     #[arg(long, value_name = "REFERENCES")]
     pub embed: Option<String>,
 }
@@ -337,17 +375,17 @@ pub struct Shape {
 /// A kind of patch.
 #[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq)]
 pub enum PatchKind {
-    /// An object like the document, with what is to be different
+    /// Object with the members to change; null removes a member
     Merge,
-    /// A list of operations
+    /// List of operations on paths
     Json,
 }
 
 /// How documents are counted.
 #[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq)]
 pub enum CountKind {
-    /// One by one
+    /// Exact number of documents
     Exact,
-    /// As the planner thinks
+    /// Estimate of the planner
     Planned,
 }

@@ -4,112 +4,130 @@ mod outbox;
 mod tasks;
 
 use clap::{Args, Subcommand, ValueEnum};
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 
 pub use self::outbox::Outbox;
-pub use self::tasks::{CallbackCommand, CallbackListing, Enqueue, Listing, Produced, Work};
-use super::value;
+use self::tasks::RETRY;
+pub use self::tasks::{CallbackCommand, CallbackListing, Enqueue, Listing, TaskArgs, Work};
+use super::value_parsers::value;
 
-/// `egret queue …`
+/// Subcommands of `egret queue …`.
 #[derive(Debug, Subcommand)]
-pub enum Queue {
-    /// Make a queue, or change one: what is given changes, the rest stays
-    Create(Box<Create>),
-    /// List the queues with their counts
+pub enum QueueCommand {
+    /// Create a queue, or change the given settings of an existing one
+    #[command(after_help = "Example: egret queue create mail --max-attempts 3 --lease 1min")]
+    Create(Box<CreateQueue>),
+    /// List queues with their counts of tasks
+    #[command(after_help = "Example: egret queue list")]
     List,
-    /// Show a queue: its counts and settings
+    /// Show the counts and settings of a queue
+    #[command(after_help = "Example: egret queue show mail")]
     Show {
-        /// The queue
+        /// Name of the queue
         queue: String,
     },
-    /// Enqueue a task, or a file of them; prints ids
+    /// Enqueue a task, or a file of tasks, and print the ids
     Enqueue(Box<Enqueue>),
-    /// List the tasks of a queue: by state, then by partition, there in the order in which they came into
-    /// the state
+    /// List the tasks of a queue by state, within a state by partition, oldest change first
+    #[command(after_help = "Example: egret queue tasks mail --state dead")]
     Tasks(Listing),
-    /// Show a task: payload, result, history of attempts
+    /// Show a task with its payload, result and attempts
+    #[command(after_help = "Example: egret queue get 01a1fe82-a354-7801-8f77-000000000001")]
     Get {
-        /// The task's id
+        /// Id of the task
         id: String,
     },
-    /// Wait until a task has ended and print its result; exit code 1 unless it is completed
+    /// Wait for the end of a task and print its result; exit with 1 if it is not completed
+    #[command(
+        after_help = "Example: egret queue wait 01a1fe82-a354-7801-8f77-000000000001 --timeout 30s"
+    )]
     Wait {
-        /// The task's id
+        /// Id of the task
         id: String,
-        /// Give up after this time, with exit code 1
-        #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-        timeout: Option<Span>,
+        /// Maximum time to wait; then exit with 1 [default: no limit]
+        #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+        timeout: Option<ConfigDuration>,
     },
-    /// Run a command for each task of a queue, until Ctrl-C
+    /// Run a worker that executes a command for each task of a queue
     Work(Box<Work>),
     /// Cancel tasks that have not ended
+    #[command(after_help = "Example: egret queue cancel 01a1fe82-a354-7801-8f77-000000000001")]
     Cancel {
-        /// The tasks' ids
+        /// Ids of the tasks
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Put dead or cancelled tasks back: ready at once, attempts at zero, waiting for no other task
+    /// Make dead or cancelled tasks ready, with no attempts counted and no predecessors
+    #[command(after_help = "Example: egret queue requeue 01a1fe82-a354-7801-8f77-000000000001")]
     Requeue {
-        /// The tasks' ids
+        /// Ids of the tasks
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Hand nothing out until the queue is resumed
+    /// Pause a queue: it accepts tasks and leases none
+    #[command(after_help = "Example: egret queue pause mail")]
     Pause {
-        /// The queue
+        /// Name of the queue
         queue: String,
     },
-    /// End a pause or a drain
+    /// Resume a queue that is paused or drained
+    #[command(after_help = "Example: egret queue resume mail")]
     Resume {
-        /// The queue
+        /// Name of the queue
         queue: String,
     },
-    /// Take nothing in until the queue is resumed; work goes on
+    /// Drain a queue: it leases tasks and accepts none
+    #[command(after_help = "Example: egret queue drain mail")]
     Drain {
-        /// The queue
+        /// Name of the queue
         queue: String,
     },
-    /// Delete tasks of a queue, leased ones excepted; says what it would delete without --yes
+    /// Delete the tasks of a queue, except leased ones
+    #[command(after_help = "Example: egret queue purge mail --state completed --yes")]
     Purge {
-        /// The queue
+        /// Name of the queue
         queue: String,
-        /// Those in this state; may be repeated [default: every state but leased]
+        /// Only tasks in this state; may be repeated [default: every state but leased]
         #[arg(long = "state", value_name = "STATE", value_parser = PURGED)]
         states: Vec<String>,
-        /// Do it
+        /// Delete the tasks instead of counting them
         #[arg(long)]
         yes: bool,
     },
     /// Delete a queue
+    #[command(after_help = "Example: egret queue delete mail --force")]
     Delete {
-        /// The queue
+        /// Name of the queue
         queue: String,
-        /// Even with tasks in it or schedules for it, which go with it
+        /// Also delete its tasks, and the schedules that enqueue to it
         #[arg(long)]
         force: bool,
     },
-    /// List callbacks that have not arrived: those to be sent (again), and those given up (`dead`)
+    /// List undelivered callbacks, or delete them
+    #[command(after_help = "Example: egret queue callbacks --state dead")]
     Callbacks(CallbackListing),
-    /// Print the key with which callbacks of the token's tenant are signed
+    /// Print the key that signs callbacks of the token's tenant
+    #[command(after_help = "Example: egret queue callback-key")]
     CallbackKey,
-    /// Tasks that failed for good
+    /// Manage dead tasks, whose last attempt has failed
     #[command(subcommand)]
     Dead(Dead),
-    /// Schedules: a task per tick of a cron expression
+    /// Manage schedules, which enqueue a task at each tick of a cron expression
     #[command(subcommand)]
     Cron(Cron),
-    /// Show state changes of tasks as they come
+    /// Follow the state changes of tasks
+    #[command(after_help = "Example: egret queue tail mail --state dead")]
     Tail {
-        /// Only those of these queues
+        /// Only changes of tasks in these queues [default: all queues]
         queues: Vec<String>,
-        /// Only changes into this state; may be repeated
+        /// Only changes into this state; may be repeated [default: every state]
         #[arg(long = "state", value_name = "STATE", value_parser = STATES)]
         states: Vec<String>,
-        /// End after this many changes
+        /// Number of changes after which to exit [default: no limit]
         #[arg(long, value_name = "CHANGES")]
         limit: Option<u64>,
     },
-    /// Tasks from inside a transaction: `egret.enqueue` in a database
+    /// Manage outboxes, which enqueue tasks within transactions of a database
     #[command(subcommand)]
     Outbox(Outbox),
 }
@@ -135,202 +153,212 @@ const PURGED: [&str; 6] = [
     "cancelled",
 ];
 
-/// `egret queue create …`
+/// Arguments of `egret queue create …`.
 #[derive(Debug, Args)]
-pub struct Create {
-    /// The queue: letters, digits and `-_.:`
+pub struct CreateQueue {
+    /// Name of the queue: letters, digits and `-_.:`
     pub queue: String,
-    /// Attempts before a task is dead [default: 5]
+    /// Number of attempts until a task is dead [default: 5]
     #[arg(long, value_name = "ATTEMPTS")]
     pub max_attempts: Option<u32>,
     /// How long a task waits after a failed attempt.
     #[command(flatten)]
-    pub retry: Retry,
-    /// How long a lease lasts without a heartbeat [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-    pub lease: Option<Span>,
-    /// The longest that an attempt may take; 0s: any time [default: 0s]
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-    pub timeout: Option<Span>,
-    /// Tasks leased at a time; 0: any number [default: 0]
+    pub retry: RetryArgs,
+    /// Duration of a lease without a heartbeat [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub lease: Option<ConfigDuration>,
+    /// Maximum duration of an attempt; 0s: no limit [default: 0s]
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub timeout: Option<ConfigDuration>,
+    /// Maximum number of leased tasks; 0: no limit [default: 0]
     #[arg(long, value_name = "TASKS")]
     pub concurrency: Option<u32>,
-    /// Tasks leased at a time of one ordering key; 0: any number [default: 1]
+    /// Maximum number of leased tasks of one ordering key; 0: no limit [default: 1]
     #[arg(long, value_name = "TASKS")]
     pub key_concurrency: Option<u32>,
-    /// Tasks handed out in a second; 0: any number [default: 0]
+    /// Maximum rate of leases, in tasks per second; 0: no limit [default: 0]
     #[arg(long, value_name = "TASKS")]
     pub rate: Option<f64>,
-    /// Tasks handed out at once after a pause; 0: a second's worth [default: 0]
+    /// Maximum burst of leases after idle time, in tasks; 0: one second of the rate [default: 0]
     #[arg(long, value_name = "TASKS")]
     pub rate_burst: Option<u32>,
-    /// How long completed tasks are kept; 0s: for ever [default: 1d]
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-    pub keep_completed: Option<Span>,
-    /// How many completed tasks are kept; 0: all [default: 1000000]
+    /// Retention of completed tasks; 0s: no limit [default: 1d]
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub keep_completed: Option<ConfigDuration>,
+    /// Maximum number of retained completed tasks; 0: no limit [default: 1000000]
     #[arg(long, value_name = "TASKS")]
     pub keep_completed_count: Option<u64>,
-    /// How long dead tasks are kept; 0s: for ever [default: 30d]
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-    pub keep_dead: Option<Span>,
-    /// How many dead tasks are kept; 0: all [default: 1000000]
+    /// Retention of dead tasks; 0s: no limit [default: 30d]
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub keep_dead: Option<ConfigDuration>,
+    /// Maximum number of retained dead tasks; 0: no limit [default: 1000000]
     #[arg(long, value_name = "TASKS")]
     pub keep_dead_count: Option<u64>,
-    /// How long cancelled tasks are kept; 0s: for ever [default: 1d]
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-    pub keep_cancelled: Option<Span>,
-    /// How many cancelled tasks are kept; 0: all [default: 1000000]
+    /// Retention of cancelled tasks; 0s: no limit [default: 1d]
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub keep_cancelled: Option<ConfigDuration>,
+    /// Maximum number of retained cancelled tasks; 0: no limit [default: 1000000]
     #[arg(long, value_name = "TASKS")]
     pub keep_cancelled_count: Option<u64>,
-    /// How long a unique key is remembered [default: 1d]
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-    pub unique_window: Option<Span>,
-    /// A task that has waited so long counts as one priority higher; 0s: never [default: 1min]
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-    pub aging: Option<Span>,
+    /// Window in which a unique key is not accepted twice [default: 1d]
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub unique_window: Option<ConfigDuration>,
+    /// Waiting time that raises the priority of a task by one; 0s: never [default: 1min]
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub aging: Option<ConfigDuration>,
 }
 
 /// How long a task waits after a failed attempt.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub struct Retry {
-    /// How the delay grows from one failed attempt to the next [default: exponential]
-    #[arg(long = "retry-backoff", value_enum, value_name = "HOW")]
-    pub backoff: Option<Backoff>,
-    /// The delay after the first failed attempt [default: 1s]
-    #[arg(long = "retry-base", value_name = "DURATION", value_parser = value::<Span>)]
-    pub base: Option<Span>,
-    /// The longest delay [default: 10min]
-    #[arg(long = "retry-max", value_name = "DURATION", value_parser = value::<Span>)]
-    pub max: Option<Span>,
-    /// What chance does to the delay [default: full]
-    #[arg(long = "retry-jitter", value_enum, value_name = "HOW")]
+pub struct RetryArgs {
+    /// Growth of the delay from one failed attempt to the next [default: exponential]
+    #[arg(long = "retry-backoff", value_enum, value_name = "BACKOFF")]
+    pub backoff: Option<BackoffKind>,
+    /// Delay after the first failed attempt [default: 1s]
+    #[arg(long = "retry-base", value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub base: Option<ConfigDuration>,
+    /// Maximum delay [default: 10min]
+    #[arg(long = "retry-max", value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub max: Option<ConfigDuration>,
+    /// Random variation of the delay [default: full]
+    #[arg(long = "retry-jitter", value_enum, value_name = "JITTER")]
     pub jitter: Option<Jitter>,
 }
 
 /// How a delay grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Backoff {
-    /// The same each time
+pub enum BackoffKind {
+    /// The same delay each time
     Fixed,
-    /// The first delay times the number of failed attempts
+    /// The first delay, multiplied by the number of failed attempts
     Linear,
-    /// Doubled with each failed attempt
+    /// Twice the previous delay
     Exponential,
 }
 
-/// What chance does to a delay.
+/// Random variation of a delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Jitter {
-    /// Nothing
+    /// Exactly the calculated delay
     None,
-    /// Anything from zero to the delay
+    /// Uniformly distributed from zero to the delay
     Full,
-    /// Half of it, and up to as much again
+    /// Uniformly distributed from half of the delay to the delay
     Equal,
 }
 
-/// `egret queue dead …`
+/// Subcommands of `egret queue dead …`.
 #[derive(Debug, Subcommand)]
 pub enum Dead {
     /// List the dead tasks of a queue
+    #[command(after_help = "Example: egret queue dead list mail --tag welcome")]
     List {
-        /// The queue
+        /// Name of the queue
         queue: String,
-        /// Only those that carry this tag
+        /// Only tasks with this tag
         #[arg(long)]
         tag: Option<String>,
-        /// How many at most
+        /// Maximum number of tasks
         #[arg(long, default_value_t = 100, value_name = "TASKS")]
         limit: u64,
-        /// Where to go on: what the listing before has ended with
+        /// Cursor that the previous page ended with
         #[arg(long)]
         cursor: Option<String>,
     },
-    /// Put dead tasks back, with their attempts at zero
+    /// Make dead tasks ready again, with no attempts counted
+    #[command(after_help = "Example: egret queue dead requeue mail --limit 100")]
     Requeue {
-        /// The queue
+        /// Name of the queue
         queue: String,
-        /// These tasks alone
+        /// Ids of the tasks [default: all]
         #[arg(conflicts_with = "limit")]
         ids: Vec<String>,
-        /// How many, the oldest first [default: all]
+        /// Maximum number of tasks, oldest first [default: all]
         #[arg(long, value_name = "TASKS")]
         limit: Option<u64>,
     },
-    /// Delete dead tasks; says how many it would delete without ids or --yes
+    /// Delete dead tasks
+    #[command(after_help = "Example: egret queue dead delete mail --yes")]
     Delete {
-        /// The queue
+        /// Name of the queue
         queue: String,
-        /// These tasks alone
+        /// Ids of the tasks to delete
         ids: Vec<String>,
-        /// Delete all of them
+        /// Delete all dead tasks instead of counting them
         #[arg(long, conflicts_with = "ids")]
         yes: bool,
     },
 }
 
-/// `egret queue cron …`
+/// Subcommands of `egret queue cron …`.
 #[derive(Debug, Subcommand)]
 pub enum Cron {
-    /// Make a schedule, or replace the one of this name
-    Put(Box<Put>),
-    /// List the schedules
+    /// Create or replace a schedule
+    Put(Box<PutSchedule>),
+    /// List schedules
+    #[command(after_help = "Example: egret queue cron list")]
     List,
-    /// Show a schedule with its next runs
+    /// Show a schedule with its next ticks
+    #[command(after_help = "Example: egret queue cron show daily-report")]
     Show {
-        /// The schedule
+        /// Name of the schedule
         name: String,
     },
-    /// Make no task until the schedule is resumed
+    /// Pause a schedule
+    #[command(after_help = "Example: egret queue cron pause daily-report")]
     Pause {
-        /// The schedule
+        /// Name of the schedule
         name: String,
     },
-    /// Go on with the next run from now
+    /// Resume a paused schedule with its next tick
+    #[command(after_help = "Example: egret queue cron resume daily-report")]
     Resume {
-        /// The schedule
+        /// Name of the schedule
         name: String,
     },
-    /// Delete a schedule; the tasks it has made stay
+    /// Delete a schedule; its tasks stay
+    #[command(after_help = "Example: egret queue cron delete daily-report")]
     Delete {
-        /// The schedule
+        /// Name of the schedule
         name: String,
     },
 }
 
-/// `egret queue cron put …`
+/// Arguments of `egret queue cron put …`.
 #[derive(Debug, Args)]
-#[command(after_help = tasks::RETRY)]
-pub struct Put {
-    /// The schedule
+#[command(after_help = format!(
+    "{RETRY}\n\nExample: egret queue cron put daily reports '30 8 * * MON-FRI' --time-zone Europe/Zurich"
+))]
+pub struct PutSchedule {
+    /// Name of the schedule
     pub name: String,
-    /// The queue of its tasks
+    /// Queue to enqueue to
     pub queue: String,
-    /// Minute, hour, day of month, month, day of week; seconds may go first: '30 8 * * MON-FRI'; or
-    /// @hourly, @daily, @weekly, @monthly, @yearly
+    /// Cron expression: minute, hour, day of month, month, day of week, e.g. '30 8 * * MON-FRI';
+    /// optionally with seconds first; or @hourly, @daily, @weekly, @monthly, @yearly
     pub cron: String,
     /// What each task is like.
     #[command(flatten)]
-    pub task: Produced,
-    /// A time zone of the IANA database, e.g. Europe/Zurich [default: UTC]
+    pub task: TaskArgs,
+    /// Time zone of the IANA database, e.g. Europe/Zurich [default: UTC]
     #[arg(long, value_name = "ZONE")]
     pub time_zone: Option<String>,
-    /// What becomes of runs that were missed while Egret was down
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    pub missed: Missed,
-    /// Do not begin before it is resumed
+    /// Policy for ticks that were missed, e.g. while Egret did not run
+    #[arg(long, value_enum, default_value_t, value_name = "POLICY")]
+    pub missed: MissedTickPolicy,
+    /// Create the schedule paused
     #[arg(long)]
     pub paused: bool,
 }
 
-/// What becomes of missed runs.
+/// Policy for missed ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Missed {
-    /// They are left out
+pub enum MissedTickPolicy {
+    /// Enqueue no task for missed ticks
     #[default]
     Skip,
-    /// One task stands for all of them
+    /// Enqueue one task for all missed ticks
     One,
-    /// A task for each, up to 1,000
+    /// Enqueue a task for each missed tick, up to 1,000
     All,
 }

@@ -5,149 +5,166 @@ mod monitor;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 
 pub use self::monitor::Monitor;
-use super::value;
+use super::value_parsers::value;
 
-/// `egret series …`
+/// Subcommands of `egret series …`.
 #[derive(Debug, Subcommand)]
-pub enum Series {
-    /// Evaluate PromQL at one time
+pub enum SeriesCommand {
+    /// Evaluate a PromQL expression at one time
+    #[command(
+        after_help = "Example: egret series query 'sum by (job) (rate(http_requests_total[5m]))'"
+    )]
     Query {
-        /// PromQL, e.g. 'sum by (job) (rate(http_requests_total[5m]))'
+        /// PromQL expression to evaluate
         query: String,
-        /// When: seconds since 1970, or RFC 3339 [default: now]
+        /// Evaluation time: seconds since 1970, or RFC 3339 [default: now]
         #[arg(long, value_name = "TIME")]
         at: Option<String>,
     },
-    /// Evaluate PromQL over a range of time and draw it
+    /// Evaluate a PromQL expression over a range of time and plot it
+    #[command(
+        after_help = "Example: egret series range 'sum(rate(http_requests_total[5m]))' --last 6h"
+    )]
     Range(Range),
-    /// List the names of labels, or the values of one
+    /// List the names of labels, or the values of one label
+    #[command(after_help = "Example: egret series labels job --match up")]
     Labels {
-        /// The label [default: list the names]
+        /// Label whose values to list [default: list the names of labels]
         label: Option<String>,
-        /// Only of these series, e.g. 'up{job="node"}'; may be repeated
+        /// Only labels of these series, e.g. 'up{job="node"}'; may be repeated [default: all]
         #[arg(long = "match", value_name = "SELECTOR")]
         selectors: Vec<String>,
     },
-    /// Write the samples of a file
+    /// Import the samples of a file
+    #[command(after_help = "Example: egret series import temperature.jsonl")]
     Import {
-        /// The file, plain or in gzip; `-` for standard input
+        /// File to read, plain or compressed by gzip; `-` for standard input
         file: PathBuf,
-        /// What it is [default: by its name; jsonl for standard input]
+        /// Format of the file [default: by the name of the file; jsonl for standard input]
         #[arg(long, value_enum)]
         format: Option<ImportFormat>,
     },
-    /// Read samples as they are
+    /// Export the raw samples of series
+    #[command(
+        after_help = "Example: egret series export --match temperature --format csv --out temperature.csv"
+    )]
     Export(Export),
-    /// Delete samples for good; says of how many series without --yes
+    /// Delete samples of series permanently
+    #[command(
+        after_help = "Example: egret series delete 'temperature{room=\"attic\"}' --end 2026-01-01T00:00:00Z --yes"
+    )]
     Delete(Delete),
-    /// Copy all samples to a directory that an Egret can begin with
+    /// Write a snapshot of all samples, from which a server can start
+    #[command(after_help = "Example: egret series snapshot")]
     Snapshot {
-        /// Leave out what is in no block yet: the last hours, mostly
+        /// Omit the head: the samples that are in no block yet, usually of the last hours
         #[arg(long)]
         skip_head: bool,
     },
-    /// Show which metrics, labels and values there are most series of, which are new, and what they cost
+    /// Show the cardinality of metrics, labels and values, their growth, and their size
+    #[command(after_help = "Example: egret series cardinality --top 3 --last 1h")]
     Cardinality {
-        /// How many of each to show
+        /// Number of entries in each list
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         top: u32,
-        /// How far back
-        #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = value::<Span>)]
-        last: Span,
+        /// Time before now in which a series counts as new
+        #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+        last: ConfigDuration,
     },
-    /// What is scraped, and which rules are evaluated
+    /// Targets that are scraped, and rules that are evaluated.
     #[command(flatten)]
     Monitor(Monitor),
-    /// Run files of Prometheus's tests of PromQL; needs no server
+    /// Run test files of Prometheus's promqltest, without a server
+    #[command(after_help = "Example: egret series promqltest testdata/operators.test")]
     Promqltest {
-        /// Files, or directories with files that end in .test
+        /// Test files, or directories with files that end in .test
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
 }
 
-/// `egret series range …`
+/// Arguments of `egret series range …`.
 #[derive(Debug, Args)]
 pub struct Range {
-    /// PromQL
+    /// PromQL expression to evaluate
     pub query: String,
-    /// The first time: seconds since 1970, or RFC 3339 [default: --last before the end]
+    /// First evaluation time: seconds since 1970, or RFC 3339 [default: --last before the end]
     #[arg(long, value_name = "TIME", conflicts_with = "last")]
     pub start: Option<String>,
-    /// The last time [default: now]
+    /// Last evaluation time: seconds since 1970, or RFC 3339 [default: now]
     #[arg(long, value_name = "TIME")]
     pub end: Option<String>,
-    /// How long before the end to begin
-    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = value::<Span>)]
-    pub last: Span,
-    /// Time between two values [default: so that there are 60]
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-    pub step: Option<Span>,
+    /// Length of the range, if --start is not given
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub last: ConfigDuration,
+    /// Step between two evaluation times [default: a 60th of the range]
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub step: Option<ConfigDuration>,
 }
 
-/// `egret series export …`
+/// Arguments of `egret series export …`.
 #[derive(Debug, Args)]
 pub struct Export {
-    /// Only these series, e.g. 'up{job="node"}'; may be repeated [default: all]
+    /// Only samples of these series, e.g. 'up{job="node"}'; may be repeated [default: all]
     #[arg(long = "match", value_name = "SELECTOR")]
     pub selectors: Vec<String>,
-    /// No sample before: seconds since 1970, or RFC 3339
+    /// Earliest time of a sample: seconds since 1970, or RFC 3339 [default: no limit]
     #[arg(long, value_name = "TIME")]
     pub start: Option<String>,
-    /// No sample after
+    /// Latest time of a sample: seconds since 1970, or RFC 3339 [default: no limit]
     #[arg(long, value_name = "TIME")]
     pub end: Option<String>,
-    /// As what
+    /// Format of the output
     #[arg(long, value_enum, default_value_t)]
     pub format: ExportFormat,
-    /// Where to [default: standard output]
+    /// File to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
-/// `egret series delete …`
+/// Arguments of `egret series delete …`.
 #[derive(Debug, Args)]
 pub struct Delete {
-    /// Which series, e.g. 'up{job="node"}'
+    /// Series whose samples to delete, e.g. 'up{job="node"}'
     #[arg(required = true, value_name = "SELECTOR")]
     pub selectors: Vec<String>,
-    /// No sample before: seconds since 1970, or RFC 3339 [default: from the first]
+    /// Earliest time of a sample: seconds since 1970, or RFC 3339 [default: no limit]
     #[arg(long, value_name = "TIME")]
     pub start: Option<String>,
-    /// No sample after [default: to the last]
+    /// Latest time of a sample: seconds since 1970, or RFC 3339 [default: no limit]
     #[arg(long, value_name = "TIME")]
     pub end: Option<String>,
-    /// Do it
+    /// Delete the samples instead of counting their series
     #[arg(long)]
     pub yes: bool,
 }
 
-/// Forms of samples that come in.
+/// Formats of imported samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ImportFormat {
-    /// A series a line, as JSON
+    /// JSON, one series a line
     Jsonl,
-    /// Columns time, metric, value, and one for each label
+    /// CSV with columns time, metric, value, and one for each label
     Csv,
-    /// Prometheus's text format
+    /// Text format of Prometheus
     Prometheus,
-    /// OpenMetrics
+    /// Text format of OpenMetrics
     Openmetrics,
 }
 
-/// Forms of samples that go out.
+/// Formats of exported samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// A series a line, as JSON: the one that loses nothing
+    /// JSON, one series a line, without loss
     #[default]
     Jsonl,
-    /// Columns time, metric, value, and one for each label
+    /// CSV with columns time, metric, value, and one for each label
     Csv,
-    /// Prometheus's text format
+    /// Text format of Prometheus
     Prometheus,
-    /// A table of Apache Parquet, for DuckDB, Spark and others
+    /// Apache Parquet, for DuckDB, Spark and others
     Parquet,
 }

@@ -23,10 +23,10 @@ fn a_branch_is_described_in_one_line() {
         cli.global.set,
         [("branches.count_max".to_owned(), "3".to_owned())]
     );
-    let Command::Branch(Branch::Create(create)) = cli.command else {
+    let Command::Branch(BranchCommand::Create(create)) = cli.command else {
         panic!("{:?}", cli.command);
     };
-    assert_eq!(create.ttl, Some(Span::secs(7_200)));
+    assert_eq!(create.ttl, Some(ConfigDuration::secs(7_200)));
     assert_eq!(
         create.settings,
         [("work_mem".to_owned(), "64MB".to_owned())]
@@ -72,7 +72,7 @@ fn callbacks_are_listed_or_deleted() {
     let callbacks = |line: &str| {
         let words = std::iter::once("egret").chain(line.split_whitespace());
         match Cli::try_parse_from(words).unwrap().command {
-            Command::Queue(Queue::Callbacks(callbacks)) => callbacks,
+            Command::Queue(QueueCommand::Callbacks(callbacks)) => callbacks,
             other => panic!("{other:?}"),
         }
     };

@@ -3,88 +3,105 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 
-use super::value;
+use super::value_parsers::value;
 
-/// `egret view …`
+/// Subcommands of `egret view …`.
 #[derive(Debug, Subcommand)]
-pub enum View {
-    /// Make a view and fill it
-    Create(Box<Create>),
-    /// List the views
+pub enum ViewCommand {
+    /// Create a view and fill it
+    Create(Box<CreateView>),
+    /// List views
+    #[command(after_help = "Example: egret view list --database flights")]
     List {
-        /// Only those of this database
+        /// Only views of this database [default: all databases]
         #[arg(long, short)]
         database: Option<String>,
     },
-    /// Show which views read which, and how each of them stands
+    /// Show the dependencies between views, and the state of each view
+    #[command(after_help = "Example: egret view graph")]
     Graph {
-        /// Only those of this database
+        /// Only views of this database [default: all databases]
         #[arg(long, short)]
         database: Option<String>,
     },
-    /// Show a view: its state, how far it is behind, what its refreshes take
-    Show(Named),
-    /// Show how a view is kept, or how one of a query would be: operators, what is kept, SQL
-    Explain(Explain),
-    /// Say whether a view of a query can be kept, and if not, why; makes nothing
+    /// Show the state of a view, its lag, and the cost of its refreshes
+    #[command(after_help = "Example: egret view show late_by_carrier")]
+    Show(ViewArgs),
+    /// Explain the maintenance of a view, or of a query: operators, stored results, SQL
+    #[command(
+        after_help = "Example: egret view explain --sql 'SELECT carrier, count(*) FROM flights GROUP BY carrier'"
+    )]
+    Explain(ExplainView),
+    /// Check whether a query can be maintained incrementally, without creating a view
+    #[command(
+        after_help = "Example: egret view validate --sql 'SELECT carrier, count(*) FROM flights GROUP BY carrier'"
+    )]
     #[command(group(ArgGroup::new("query").args(["sql", "file"]).required(true)))]
     Validate {
-        /// Its query.
+        /// The query, as text or in a file.
         #[command(flatten)]
-        query: Query,
-        /// The database [default: the only one, where there is one]
+        query: ViewQuery,
+        /// Database of the view [default: the only one]
         #[arg(long, short)]
         database: Option<String>,
     },
-    /// Bring a view up to date now
+    /// Refresh a view now
+    #[command(after_help = "Example: egret view refresh late_by_carrier")]
     Refresh {
-        /// Which view.
+        /// Selects the view by its name.
         #[command(flatten)]
-        view: Named,
-        /// Keep the plans of its statements and show them; each statement is done twice for that
+        view: ViewArgs,
+        /// Store and print the plans of the statements, each of which is executed twice
         #[arg(long)]
         explain: bool,
     },
-    /// Bring a view up to date and compare it with its query; exit code 1 when they differ
-    Verify(Named),
-    /// Show what refreshes change in a view as they do: rows that go (-) and come (+)
+    /// Refresh a view and compare it with its query; exit with 1 if they differ
+    #[command(after_help = "Example: egret view verify late_by_carrier")]
+    Verify(ViewArgs),
+    /// Follow the changes of a view: deleted rows (-) and inserted rows (+)
+    #[command(after_help = "Example: egret view tail big_spenders --after 1795415663891")]
     Tail {
-        /// Which view.
+        /// Selects the view by its name.
         #[command(flatten)]
-        view: Named,
-        /// Go on after the change set with this number [default: what changes from now on]
+        view: ViewArgs,
+        /// Number of the change set to start after [default: the latest]
         #[arg(long, value_name = "NUMBER")]
         after: Option<i64>,
-        /// End after this many change sets
+        /// Number of change sets after which to exit [default: no limit]
         #[arg(long, value_name = "CHANGE SETS")]
         limit: Option<u64>,
     },
-    /// Change how or when a view is refreshed, or whether it is, or what is kept of its changes
+    /// Change the mode, schedule, suspension or change retention of a view
+    #[command(after_help = "Example: egret view alter late_by_carrier --lag 1min")]
     Alter(Alter),
-    /// Make a view's storage anew from its query; ends a suspension
-    Repair(Named),
+    /// Rebuild the storage of a view from its query, and end a suspension
+    #[command(after_help = "Example: egret view repair late_by_carrier")]
+    Repair(ViewArgs),
     /// Drop a view that no other view reads
-    Drop(Named),
-    /// Let roles ask for views from SQL: egret.create_view, egret.refresh and the like
+    #[command(after_help = "Example: egret view drop late_by_carrier")]
+    Drop(ViewArgs),
+    /// Grant roles the SQL functions of views, such as egret.create_view and egret.refresh
+    #[command(after_help = "Example: egret view allow app --database flights")]
     Allow {
-        /// Roles; public is everybody
+        /// Roles to grant to; public stands for all roles
         #[arg(required = true, value_name = "ROLE")]
         roles: Vec<String>,
-        /// The database [default: the only one, where there is one]
+        /// Database of the view [default: the only one]
         #[arg(long, short)]
         database: Option<String>,
     },
     /// List the latest refreshes of a view that found changes or failed
+    #[command(after_help = "Example: egret view history late_by_carrier --limit 5")]
     History {
-        /// Which view.
+        /// Selects the view by its name.
         #[command(flatten)]
-        view: Named,
-        /// How many at most
+        view: ViewArgs,
+        /// Maximum number of refreshes
         #[arg(long, default_value_t = 20, value_name = "REFRESHES")]
         limit: u32,
-        /// Show the plans that were kept of them instead, by egret view refresh --explain
+        /// Show the plans that `egret view refresh --explain` has stored instead
         #[arg(long)]
         plans: bool,
     },
@@ -92,10 +109,10 @@ pub enum View {
 
 /// A view by its name.
 #[derive(Debug, Args)]
-pub struct Named {
-    /// The view; SCHEMA.NAME where it is not in schema public
+pub struct ViewArgs {
+    /// Name of the view; SCHEMA.NAME if it is not in schema public
     pub name: String,
-    /// The database [default: the only one that has such a view]
+    /// Database of the view [default: the only one that has a view of this name]
     #[arg(long, short)]
     pub database: Option<String>,
 }
@@ -103,80 +120,87 @@ pub struct Named {
 /// A query, as text or in a file.
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Query {
-    /// The query, one SELECT
+pub struct ViewQuery {
+    /// Query: one SELECT statement
     #[arg(long, value_name = "QUERY")]
     pub sql: Option<String>,
-    /// A file that holds the query; `-` for standard input
+    /// File that holds the query; `-` for standard input
     #[arg(long, value_name = "FILE", conflicts_with = "sql")]
     pub file: Option<PathBuf>,
 }
 
-/// When a view is refreshed.
+/// Schedule of the refreshes of a view.
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct When {
-    /// So that it is never further behind than this, e.g. 5s
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>, group = "when")]
-    pub lag: Option<Span>,
-    /// At the times of a cron expression with five fields, in UTC
+pub struct ScheduleArgs {
+    /// Maximum lag behind the tables, e.g. 5s
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>, group = "when")]
+    pub lag: Option<ConfigDuration>,
+    /// Cron expression with five fields, in UTC, at whose ticks the view is refreshed
     #[arg(long, value_name = "EXPRESSION", group = "when")]
     pub cron: Option<String>,
-    /// Only when it is asked for
+    /// Refresh the view only on request
     #[arg(long, group = "when")]
     pub manual: bool,
 }
 
-/// The ways in which a view is brought up to date.
+/// Modes of refreshing a view.
 const MODES: [&str; 4] = ["auto", "incremental", "full", "immediate"];
 
-/// `egret view create …`
+/// Arguments of `egret view create …`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("query").args(["sql", "file"]).required(true)))]
-pub struct Create {
-    /// Where it will be read; SCHEMA.NAME for another schema than public
+#[command(
+    group(ArgGroup::new("query").args(["sql", "file"]).required(true)),
+    after_help = "Example: egret view create origins --lag 5s --sql 'SELECT origin, count(*) FROM flights GROUP BY 1'"
+)]
+pub struct CreateView {
+    /// Name of the view; SCHEMA.NAME for another schema than public
     pub name: String,
-    /// Its query.
+    /// The query, as text or in a file.
     #[command(flatten)]
-    pub query: Query,
-    /// By what changed, by computing all of it anew, by whichever takes less, or within the transactions that write [default: auto]
+    pub query: ViewQuery,
+    /// Mode of refreshing: from the changes (incremental), by recomputing the query (full), the
+    /// faster of both (auto), or within the writing transactions (immediate) [default: auto]
     #[arg(long, value_parser = MODES)]
     pub mode: Option<String>,
-    /// When it is refreshed; without any, with the views that read it, or after `views.default_lag`.
+    /// Schedule of refreshes; without one, with the views that read the view, or after
+    /// `views.default_lag`.
     #[command(flatten)]
-    pub when: When,
-    /// Columns that get an index; may be repeated
+    pub when: ScheduleArgs,
+    /// Columns of an index to create; may be repeated
     #[arg(long = "index", value_name = "COLUMN[,COLUMN]")]
     pub indexes: Vec<String>,
-    /// How long what changes in it is kept for those who follow it [default: from when somebody does, for `views.change_sets_kept`]
-    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
-    pub keep_changes: Option<Span>,
-    /// The queue that gets a task for every change
+    /// Retention of change sets for followers [default: views.change_sets_kept, from the first
+    /// follower on]
+    #[arg(long, value_name = "DURATION", value_parser = value::<ConfigDuration>)]
+    pub keep_changes: Option<ConfigDuration>,
+    /// Queue that receives a task for every change set
     #[arg(long, value_name = "QUEUE")]
     pub on_change_enqueue: Option<String>,
-    /// The role whose rights the query has; takes an admin [default: the one that Egret connects as]
+    /// Role whose privileges the query has; requires scope admin [default: the role that Egret
+    /// connects as, or egret_views if that is a superuser]
     #[arg(long, value_name = "ROLE")]
     pub owner: Option<String>,
-    /// The database [default: the only one, where there is one]
+    /// Database of the view [default: the only one]
     #[arg(long, short)]
     pub database: Option<String>,
 }
 
-/// `egret view explain …`
+/// Arguments of `egret view explain …`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("query").args(["name", "sql", "file"]).required(true)))]
-pub struct Explain {
-    /// The view; SCHEMA.NAME where it is not in schema public
+pub struct ExplainView {
+    /// Name of the view; SCHEMA.NAME if it is not in schema public
     pub name: Option<String>,
-    /// A query instead.
+    /// Query to explain, unless a view is named.
     #[command(flatten)]
-    pub query: Query,
-    /// The database [default: the only one that has such a view, or the only one there is]
+    pub query: ViewQuery,
+    /// Database of the view [default: the only one that has a view of this name, or the only one]
     #[arg(long, short)]
     pub database: Option<String>,
 }
 
-/// `egret view alter …`
+/// Arguments of `egret view alter …`.
 #[derive(Debug, Args)]
 #[command(group(
     ArgGroup::new("change")
@@ -185,44 +209,45 @@ pub struct Explain {
         .multiple(true)
 ))]
 pub struct Alter {
-    /// Which view.
+    /// Selects the view by its name.
     #[command(flatten)]
-    pub view: Named,
-    /// By what changed, by computing all of it anew, by whichever takes less, or within the transactions that write
+    pub view: ViewArgs,
+    /// Mode of refreshing: from the changes (incremental), by recomputing the query (full), the
+    /// faster of both (auto), or within the writing transactions (immediate)
     #[arg(long, value_parser = MODES)]
     pub mode: Option<String>,
-    /// When it is refreshed.
+    /// Schedule of the refreshes.
     #[command(flatten)]
-    pub when: When,
-    /// With the views that read it, or after `views.default_lag` where there are none
+    pub when: ScheduleArgs,
+    /// Refresh the view with the views that read it, or without any after `views.default_lag`
     #[arg(long, group = "when")]
     pub default_schedule: bool,
-    /// Leave it as it is until it is resumed
+    /// Suspend the refreshes of the view
     #[arg(long, conflicts_with = "resume")]
     pub suspend: bool,
-    /// Refresh it again
+    /// Resume the refreshes of the view
     #[arg(long)]
     pub resume: bool,
-    /// How long what changes in it is kept for those who follow it; off: not at all
+    /// Retention of change sets for followers, or `off` to keep none
     #[arg(long, value_name = "DURATION|off", value_parser = kept)]
-    pub keep_changes: Option<Kept>,
-    /// The queue that gets a task for every change; none: no queue
+    pub keep_changes: Option<ChangeRetention>,
+    /// Queue that receives a task for every change set, or `none`
     #[arg(long, value_name = "QUEUE|none")]
     pub on_change_enqueue: Option<String>,
 }
 
-/// How long changes are kept.
+/// How long changes of a view are kept for its followers.
 #[derive(Clone, Copy, Debug)]
-pub enum Kept {
-    /// So long.
-    For(Span),
-    /// They are not.
+pub enum ChangeRetention {
+    /// Kept for this duration.
+    For(ConfigDuration),
+    /// Changes are not kept.
     Off,
 }
 
-fn kept(text: &str) -> Result<Kept, String> {
+fn kept(text: &str) -> Result<ChangeRetention, String> {
     match text {
-        "off" => Ok(Kept::Off),
-        text => value::<Span>(text).map(Kept::For),
+        "off" => Ok(ChangeRetention::Off),
+        text => value::<ConfigDuration>(text).map(ChangeRetention::For),
     }
 }

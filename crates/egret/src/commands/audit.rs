@@ -1,18 +1,18 @@
-//! `egret audit`: what was changed, by whom and from where, and what was refused.
+//! `egret audit`: what was changed and what was refused, with the token and the address.
 
 use std::time::Duration;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_base::{Clock, SystemClock, Timestamp};
 
-use crate::answers::{AuditEntry, Items};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::output::{Output, duration, listing, printable};
+use crate::responses::{AuditEntry, Items};
 
 /// Which entries are listed.
 pub(crate) struct AuditRequest {
-    pub(crate) since: Option<Span>,
+    pub(crate) since: Option<ConfigDuration>,
     pub(crate) token: Option<String>,
     pub(crate) operation: Option<String>,
     pub(crate) limit: u32,
@@ -20,7 +20,7 @@ pub(crate) struct AuditRequest {
 
 pub(crate) async fn list(request: AuditRequest, api: &Api, output: Output) -> Result<(), Failure> {
     let mut query = vec![("limit", request.limit.to_string())];
-    if let Some(Span(since_ms)) = request.since {
+    if let Some(ConfigDuration(since_ms)) = request.since {
         let since = before(SystemClock.now(), Duration::from_millis(since_ms));
         query.push(("since", since.to_string()));
     }

@@ -1,45 +1,63 @@
-//! `egret bench …`: gives the harness what the command line, environment and configuration say.
+//! `egret bench …`: hands the command to the load harness, a program of its own beside this one.
 
-use std::process::ExitCode;
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use anyhow::Context;
-use egret_bench::cli::BenchCommand;
-use egret_bench::{Door, Refusal};
+use egret_bench_cli::{BenchCommand, DESCRIPTOR_ARGUMENT, Job, ServerAccess};
 
-use super::{authorities, identity, parse_url, token};
+use super::server_access::{authorities, identity, parse_url, token};
 use crate::api::{Address, without_credentials};
 use crate::cli::Global;
 use crate::configuration::Configuration;
-use crate::failure::{Exit, Failure};
-use crate::log_scenario::LogScenario;
+use crate::failure::Failure;
 
-pub(super) async fn run(
+/// File name of the harness, in the directory of this program.
+const HARNESS: &str = "egret-bench";
+
+/// Executes the harness in place of this program; returns only when that fails.
+pub(super) fn run(
     command: BenchCommand,
     global: &Global,
     configuration: &Configuration,
-) -> Result<ExitCode, Failure> {
-    let door = match command.server() {
-        Some(url) => Some(door(url, global, configuration)?),
+) -> Result<Infallible, Failure> {
+    let server = match command.server() {
+        Some(url) => Some(access(url, global, configuration)?),
         None => None,
     };
-    let harness = egret_bench::Global {
+    let program = std::env::current_exe().context("find this program")?;
+    let harness = program.with_file_name(HARNESS);
+    let job = Job {
+        command,
         json: global.json,
-        door,
         settings: global.set.clone(),
-        program: std::env::current_exe().context("find this program")?,
+        program,
+        server,
     };
-    match command {
-        BenchCommand::Log(args) => {
-            let scenario = LogScenario::new(&args).map_err(failure)?;
-            let ran = egret_bench::run_scenario(scenario, &args.run, &harness).await;
-            ran.map(|()| ExitCode::SUCCESS).map_err(failure)
-        }
-        command => egret_bench::run(command, &harness).await.map_err(failure),
+    let descriptor = job.pass().context("hand the command to the harness")?;
+    let error = Command::new(&harness)
+        .arg(format!("{DESCRIPTOR_ARGUMENT}{}", descriptor.as_raw_fd()))
+        .exec();
+    if error.kind() == io::ErrorKind::NotFound {
+        let message = format!("the load harness is not installed: {}", harness.display());
+        let hint = "install egret-bench beside egret; in a checkout: cargo build -p egret-bench";
+        return Err(Failure::failed("bench_not_installed", message).with_hint(hint));
     }
+    Err(Failure::failed(
+        "bench_failed",
+        format!("cannot execute {}: {error}", harness.display()),
+    ))
 }
 
 /// The Egret that `--server` names, with the token that other commands would use.
-fn door(url: &str, global: &Global, configuration: &Configuration) -> Result<Door, Failure> {
+fn access(
+    url: &str,
+    global: &Global,
+    configuration: &Configuration,
+) -> Result<ServerAccess, Failure> {
     let mut address = Address {
         url: parse_url(url)?,
         certificate: None,
@@ -50,29 +68,21 @@ fn door(url: &str, global: &Global, configuration: &Configuration) -> Result<Doo
     // The configured server is the one whose files and processes are known.
     let configured = configuration.address()?;
     let same_port = configured.url.port_or_known_default() == address.url.port_or_known_default();
-    let data_dir = match address.is_loopback() && configured.is_loopback() && same_port {
-        true => Some(configuration.data_dir()?),
-        false => None,
+    let data_dir = if address.is_loopback() && configured.is_loopback() && same_port {
+        Some(configuration.data_dir()?)
+    } else {
+        None
     };
     if data_dir.is_some() && address.authorities.is_none() {
         address.certificate = configured.certificate;
     }
-    Ok(Door {
+    Ok(ServerAccess {
         // It names the server in messages, too. Requests have the token.
         url: without_credentials(&address.url).to_string(),
         token,
-        tls: Some(address.tls()?),
+        certificate: address.certificate,
+        authorities: address.authorities,
+        identity: address.identity,
         data_dir,
     })
-}
-
-fn failure(error: anyhow::Error) -> Failure {
-    match error.downcast_ref::<Refusal>() {
-        Some(Refusal::Usage(message)) => Failure::usage(message),
-        Some(Refusal::Unreachable(message)) => Failure {
-            exit: Exit::Unreachable,
-            ..Failure::failed("server_unreachable", message)
-        },
-        None => Failure::failed("bench_failed", format!("{error:#}")),
-    }
 }

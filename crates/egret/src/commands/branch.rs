@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use serde_json::{Value as Json, json};
 
-use crate::answers::{Branch, Check, Items, Loss, Phase, Proof};
 use crate::api::Api;
 use crate::cli;
 use crate::commands::{connect, pool, query, volume};
 use crate::failure::Failure;
 use crate::output::{Output, bytes, decode, duration, facts, listing};
+use crate::responses::{Branch, Check, Items, Loss, Phase, Proof};
 
-pub(crate) async fn run(command: cli::Branch, api: &Api, output: Output) -> Result<(), Failure> {
+pub(crate) async fn run(
+    command: cli::BranchCommand,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     carry_out(command, api, output).await.map_err(with_option)
 }
 
@@ -20,33 +24,37 @@ pub(crate) async fn run(command: cli::Branch, api: &Api, output: Output) -> Resu
 fn with_option(failure: Failure) -> Failure {
     let hint = match failure.code.as_str() {
         "branch_has_children" => "--children destroys them with it",
-        "branch_protected" => "`egret branch protect NAME --off` takes the protection away",
-        "branch_cycle" => "`egret branch create NAME --from template:ID` makes a new branch",
+        "branch_protected" => "`egret branch protect NAME --off` removes the protection",
+        "branch_cycle" => "`egret branch create NAME --from template:ID` creates a new branch",
         _ => return failure,
     };
     failure.with_hint(hint)
 }
 
-async fn carry_out(command: cli::Branch, api: &Api, output: Output) -> Result<(), Failure> {
+async fn carry_out(command: cli::BranchCommand, api: &Api, output: Output) -> Result<(), Failure> {
     match command {
-        cli::Branch::Volume(command) => volume::volume(command, api, output).await,
-        cli::Branch::Pool(command) => pool::run(command, api, output).await,
-        cli::Branch::Template(command) => volume::template(command, api, output).await,
-        cli::Branch::Create(branch) => create(branch, api, output).await,
-        cli::Branch::List { labels, state } => list(labels, state, api, output).await,
-        cli::Branch::Show { name } => {
+        cli::BranchCommand::Volume(command) => volume::volume(command, api, output).await,
+        cli::BranchCommand::Pool(command) => pool::run(command, api, output).await,
+        cli::BranchCommand::Template(command) => volume::template(command, api, output).await,
+        cli::BranchCommand::Create(branch) => create(branch, api, output).await,
+        cli::BranchCommand::List { labels, state } => list(labels, state, api, output).await,
+        cli::BranchCommand::Show { name } => {
             let answer = api.get(&["branches", &name], &[]).await?;
             output.answer(&answer, describe)
         }
-        cli::Branch::Connect(arguments) => connect::run(arguments, api, output).await,
-        cli::Branch::Query(arguments) => query::run(arguments, api, output).await,
-        cli::Branch::Reset { name, to } => {
+        cli::BranchCommand::Connect(arguments) => connect::run(arguments, api, output).await,
+        cli::BranchCommand::Query(arguments) => query::run(arguments, api, output).await,
+        cli::BranchCommand::Reset { name, to } => {
             let body = to.map_or_else(|| json!({}), |template| json!({"to": qualified(template)}));
             change(api, output, &name, "reset", body).await
         }
-        cli::Branch::Suspend { name } => change(api, output, &name, "suspend", json!({})).await,
-        cli::Branch::Resume { name } => change(api, output, &name, "resume", json!({})).await,
-        cli::Branch::Protect { name, off } => {
+        cli::BranchCommand::Suspend { name } => {
+            change(api, output, &name, "suspend", json!({})).await
+        }
+        cli::BranchCommand::Resume { name } => {
+            change(api, output, &name, "resume", json!({})).await
+        }
+        cli::BranchCommand::Protect { name, off } => {
             let answer = api
                 .patch(&["branches", &name], json!({"protected": !off}))
                 .await?;
@@ -54,19 +62,19 @@ async fn carry_out(command: cli::Branch, api: &Api, output: Output) -> Result<()
                 let now = if branch.protected {
                     "protected"
                 } else {
-                    "not protected any more"
+                    "no longer protected"
                 };
                 format!("branch {} is {now}", branch.name)
             })
         }
-        cli::Branch::Expire(arguments) => {
-            let ttl_ms = arguments.ttl.map(|Span(ms)| ms);
+        cli::BranchCommand::Expire(arguments) => {
+            let ttl_ms = arguments.ttl.map(|ConfigDuration(ms)| ms);
             let answer = api
                 .patch(&["branches", &arguments.name], json!({"ttl_ms": ttl_ms}))
                 .await?;
             output.answer(&answer, expiry)
         }
-        cli::Branch::Destroy { name, children } => {
+        cli::BranchCommand::Destroy { name, children } => {
             let query: &[(&str, &str)] = if children {
                 &[("children", "true")]
             } else {
@@ -77,11 +85,11 @@ async fn carry_out(command: cli::Branch, api: &Api, output: Output) -> Result<()
                 format!("branch {} destroyed", branch.name)
             })
         }
-        cli::Branch::Verify {
+        cli::BranchCommand::Verify {
             name: Some(name),
             database,
         } => prove(&name, database, api, output).await,
-        cli::Branch::Verify { name: None, .. } => check_registry(api, output).await,
+        cli::BranchCommand::Verify { name: None, .. } => check_registry(api, output).await,
     }
 }
 
@@ -112,9 +120,9 @@ fn once_each(
     Ok(by_key)
 }
 
-async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Failure> {
+async fn create(branch: cli::CreateBranch, api: &Api, output: Output) -> Result<(), Failure> {
     let mut body = json!({"name": branch.name, "from": branch.from});
-    if let Some(Span(ttl_ms)) = branch.ttl {
+    if let Some(ConfigDuration(ttl_ms)) = branch.ttl {
         body["ttl_ms"] = ttl_ms.into();
     }
     if branch.durable {
@@ -140,7 +148,7 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
         }
     }
     let work = api.post(&["branches"], body);
-    let answer = output.waiting("making the branch", work).await?;
+    let answer = output.waiting("creating the branch", work).await?;
     output.answer(&answer, |branch: Branch| {
         let made = branch.receipt.map_or_else(String::new, |receipt| {
             let lost = lost(receipt.losses.as_deref());
@@ -155,7 +163,7 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
                 .map(|phase| format!("{} {}", phase.name, milliseconds(phase.ms)))
                 .collect();
             format!(
-                ", made in {} ms ({}){lost}",
+                ", created in {} ms ({}){lost}",
                 milliseconds(receipt.total_ms),
                 parts.join(", ")
             )
@@ -184,11 +192,11 @@ async fn list(
         .chain(state.iter().map(|state| ("state", state.as_str())))
         .collect();
     let answer = api.get(&["branches"], &query).await?;
-    let wanted = labels
+    let wanted: Vec<String> = labels
         .iter()
         .map(|label| format!("with label {label}"))
-        .chain(state.iter().map(|state| format!("in state {state}")));
-    let wanted: Vec<String> = wanted.collect();
+        .chain(state.iter().map(|state| format!("in state {state}")))
+        .collect();
     output.answer(&answer, |branches| table(branches, &wanted))
 }
 
@@ -198,7 +206,7 @@ fn table(branches: Items<Branch>, wanted: &[String]) -> String {
         return format!("no branches {}", wanted.join(" and "));
     }
     if branches.items.is_empty() {
-        return "no branches: make one with `egret branch create NAME`".to_owned();
+        return "no branches: create one with `egret branch create NAME`".to_owned();
     }
     let head = [
         "name",
@@ -322,7 +330,8 @@ fn describe(branch: Branch) -> String {
     format!("{}\n{}", facts(&lines), phases(&receipt.phases))
 }
 
-/// What a branch does not have of its origin, in one line; empty when nothing is missing or known to be.
+/// What a branch does not have of its origin, in one line; empty when nothing is missing or known
+/// to be.
 fn lost(losses: Option<&[Loss]>) -> String {
     let part = |loss: &Loss| match (loss.kind.as_str(), loss.total) {
         ("unlogged_relations", Some(total)) => {
@@ -409,7 +418,7 @@ async fn prove(
     }
     Err(Failure::failed(
         "not_isolated",
-        format!("branch {name}: the proof does not hold"),
+        format!("branch {name}: verification failed"),
     ))
 }
 

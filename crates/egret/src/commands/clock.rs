@@ -1,20 +1,25 @@
-//! `egret clock …`: how Egret's time follows the machine's, and accepting a wall clock that has jumped.
+//! `egret clock …`: how Egret's time follows the machine's, and accepting a wall clock that has
+//! jumped.
 
 use serde_json::json;
 
-use crate::answers::{Clock, ClockRelease};
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Output, duration, facts};
+use crate::responses::{Clock, ClockRelease};
 
-pub(crate) async fn run(command: cli::Clock, api: &Api, output: Output) -> Result<(), Failure> {
+pub(crate) async fn run(
+    command: cli::ClockCommand,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     match command {
-        cli::Clock::Show => {
+        cli::ClockCommand::Show => {
             let answer = api.get(&["clock"], &[]).await?;
             output.answer(&answer, show)
         }
-        cli::Clock::Release => {
+        cli::ClockCommand::Release => {
             let answer = api.post(&["clock", "release"], json!({})).await?;
             output.answer(&answer, |release: ClockRelease| {
                 format!(

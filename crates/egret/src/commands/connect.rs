@@ -7,11 +7,11 @@ use std::process::Command;
 
 use egret_linux::trust::{self, TrustError};
 
-use crate::answers::Connection;
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Output, decode};
+use crate::responses::Connection;
 
 pub(crate) async fn run(arguments: cli::Connect, api: &Api, output: Output) -> Result<(), Failure> {
     let query: Vec<(&str, &str)> = arguments
@@ -35,14 +35,14 @@ pub(crate) async fn run(arguments: cli::Connect, api: &Api, output: Output) -> R
     let startup = untrusted_startup_files();
     for error in &startup {
         output.remark(&format!(
-            "warning: psql reads no startup file and keeps no history: {error}"
+            "warning: psql starts without startup file and history: {error}"
         ));
     }
     let error = become_psql(&psql, &connection, &arguments.psql, startup.is_empty());
     if error.kind() != ErrorKind::NotFound {
         return Err(Failure::failed(
             "psql",
-            format!("psql could not be started: {error}"),
+            format!("cannot start psql: {error}"),
         ));
     }
     Err(not_installed(&arguments.name))
@@ -54,10 +54,10 @@ fn not_installed(branch: &str) -> Failure {
     ))
 }
 
-/// Files that psql or its line editor would run commands from although another user can write to them, `\!` with the
-/// rights of whoever runs it included: the home directory of an environment that was taken over
-/// (`su`, `sudo -E`) is another user's. What a variable names instead counts beside the home directory, of which the
-/// other files are read all the same.
+/// Files that psql or its line editor would run commands from although another user can write to
+/// them, `\!` with the rights of the user of this command included: the home directory of an
+/// environment that was taken over (`su`, `sudo -E`) is another user's. What a variable names
+/// instead counts beside the home directory, of which the other files are read all the same.
 fn untrusted_startup_files() -> Vec<TrustError> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let in_home = [".psqlrc", ".inputrc", ".editrc", ".psql_history"];

@@ -3,6 +3,7 @@
 mod bulk;
 mod history;
 pub(crate) mod reasons;
+mod request;
 mod subscription;
 mod tail;
 
@@ -17,11 +18,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
-use crate::answers::Items;
-use crate::api::{Api, Raw};
-use crate::cli::{self, CountKind, OneDocument, PatchKind, Place, Shape};
+use self::request::{borrowed, queried};
+use crate::api::{Api, RawRequest};
+use crate::cli::{self, CountKind, DatabaseArgs, DocumentArgs, PatchKind, ProjectionArgs};
 use crate::failure::Failure;
 use crate::output::{Output, listing};
+use crate::responses::Items;
 
 pub(crate) async fn collection(
     command: cli::Collection,
@@ -31,13 +33,13 @@ pub(crate) async fn collection(
     match command {
         cli::Collection::Apply { files, place } => {
             for file in files {
-                let raw = Raw {
+                let raw = RawRequest {
                     query: queried(&place),
                     body: Some(("application/json", text_of(&file)?)),
-                    ..Raw::new(Method::POST, vec!["collections".to_owned()])
+                    ..RawRequest::new(Method::POST, vec!["collections".to_owned()])
                 };
                 let answer = output.waiting("declaring", api.raw(raw)).await?.json()?;
-                output.answer(&answer, |list: Items<Applied>| applied(&list.items))?;
+                output.answer(&answer, |list: Items<ApplyResult>| applied(&list.items))?;
             }
             Ok(())
         }
@@ -54,21 +56,22 @@ pub(crate) async fn collection(
             let answer = api
                 .get(&["collections", &collection], &borrowed(&query))
                 .await?;
-            match output.is_json() {
-                true => output.json(&answer),
-                false => output.json(&answer["definition"]),
+            if output.is_json() {
+                output.json(&answer)
+            } else {
+                output.json(&answer["definition"])
             }
         }
     }
 }
 
 #[derive(Debug, Deserialize)]
-struct Applied {
+struct ApplyResult {
     collection: String,
     outcome: String,
 }
 
-fn applied(items: &[Applied]) -> String {
+fn applied(items: &[ApplyResult]) -> String {
     let lines = items
         .iter()
         .map(|one| format!("collection {} is {}\n", one.collection, one.outcome));
@@ -145,8 +148,8 @@ pub(crate) async fn run(command: cli::Document, api: &Api, output: Output) -> Re
 }
 
 async fn get(
-    document: &OneDocument,
-    shape: &Shape,
+    document: &DocumentArgs,
+    shape: &ProjectionArgs,
     meta: bool,
     api: &Api,
     output: Output,
@@ -161,16 +164,16 @@ async fn get(
 }
 
 async fn restore(
-    document: &OneDocument,
+    document: &DocumentArgs,
     version: Option<i32>,
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
     let mut query = queried(&document.place);
     query.extend(version.map(|version| ("version".to_owned(), version.to_string())));
-    let raw = Raw {
+    let raw = RawRequest {
         query,
-        ..Raw::new(Method::POST, below(document, "restore"))
+        ..RawRequest::new(Method::POST, below(document, "restore"))
     };
     let etag = api.raw(raw).await?.etag;
     told(&document.id, etag, "is restored", output)
@@ -181,9 +184,9 @@ async fn read(
     query: Vec<(String, String)>,
     api: &Api,
 ) -> Result<Bytes, Failure> {
-    let raw = Raw {
+    let raw = RawRequest {
         query,
-        ..Raw::new(Method::GET, path)
+        ..RawRequest::new(Method::GET, path)
     };
     Ok(api.raw(raw).await?.body)
 }
@@ -191,16 +194,16 @@ async fn read(
 /// A call that writes a document, perhaps at a version only.
 fn written(
     method: Method,
-    document: &OneDocument,
+    document: &DocumentArgs,
     if_match: Option<String>,
     body: Option<(&'static str, Vec<u8>)>,
-) -> Raw {
+) -> RawRequest {
     let condition = if_match.map(|etag| (header::IF_MATCH, etag));
-    Raw {
+    RawRequest {
         query: queried(&document.place),
         headers: condition.into_iter().collect(),
         body,
-        ..Raw::new(method, path(document))
+        ..RawRequest::new(method, path(document))
     }
 }
 
@@ -230,16 +233,16 @@ async fn write(put: cli::PutDocument, api: &Api, output: Output) -> Result<(), F
         Some(_) => Method::PUT,
         None => Method::POST,
     };
-    let raw = Raw {
+    let raw = RawRequest {
         query: queried(&put.place),
         headers,
         body: Some(("application/json", text_of(&put.file)?)),
-        ..Raw::new(method, path)
+        ..RawRequest::new(method, path)
     };
     let answer = api.raw(raw).await?;
     let done = match answer.status {
-        201 => "is made",
-        _ => "is as it was sent",
+        201 => "is created",
+        _ => "is stored",
     };
     let id = match put.id {
         Some(id) => id,
@@ -257,7 +260,7 @@ fn told(id: &str, etag: Option<String>, done: &str, output: Output) -> Result<()
 }
 
 #[derive(Debug, Deserialize)]
-struct Checked {
+struct CheckReport {
     documents: u64,
     aliases: u64,
     edges: u64,
@@ -287,24 +290,29 @@ impl Finding {
     }
 }
 
-async fn fsck(repair: bool, place: &Place, api: &Api, output: Output) -> Result<(), Failure> {
+async fn fsck(
+    repair: bool,
+    place: &DatabaseArgs,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     let mut query = queried(place);
     if repair {
         query.push(("repair".to_owned(), "true".to_owned()));
     }
-    let raw = Raw {
+    let raw = RawRequest {
         query,
-        ..Raw::new(Method::POST, vec!["document-checks".to_owned()])
+        ..RawRequest::new(Method::POST, vec!["document-checks".to_owned()])
     };
     let answer = output.waiting("checking", api.raw(raw)).await?.json()?;
-    let checked: Checked = crate::output::decode(&answer)?;
+    let checked: CheckReport = crate::output::decode(&answer)?;
     let left = checked.findings_count
         - checked
             .findings
             .iter()
             .filter(|one| one.is_repaired)
             .count() as u64;
-    output.answer(&answer, |checked: Checked| {
+    output.answer(&answer, |checked: CheckReport| {
         let looked = format!(
             "{} documents, {} identities and {} references: {} findings",
             checked.documents, checked.aliases, checked.edges, checked.findings_count
@@ -320,7 +328,7 @@ async fn fsck(repair: bool, place: &Place, api: &Api, output: Output) -> Result<
         0 => Ok(()),
         left => Err(Failure::failed(
             "documents_disagree",
-            format!("{left} findings are not repaired"),
+            format!("{left} findings were not repaired"),
         )),
     }
 }
@@ -348,7 +356,7 @@ async fn look(query: cli::QueryDocuments, api: &Api, output: Output) -> Result<(
 }
 
 #[derive(Debug, Deserialize)]
-struct Page<'a> {
+struct DocumentPage<'a> {
     #[serde(borrow)]
     items: Vec<Item<'a>>,
     count: Option<i64>,
@@ -370,8 +378,9 @@ fn page(body: &[u8], output: Output) -> Result<(), Failure> {
     if output.is_json() {
         return output.bytes(body);
     }
-    let page: Page<'_> = serde_json::from_slice(body)
-        .map_err(|error| Failure::failed("failed", format!("the answer is no page: {error}")))?;
+    let page: DocumentPage<'_> = serde_json::from_slice(body).map_err(|error| {
+        Failure::failed("failed", format!("the response is not a page: {error}"))
+    })?;
     let lines = page.items.iter().map(|item| {
         let collection = item.collection.iter().map(|name| format!("{name} "));
         let embedded = item.embedded.iter().map(|embedded| format!(" {embedded}"));
@@ -389,7 +398,7 @@ fn page(body: &[u8], output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn path(document: &OneDocument) -> Vec<String> {
+fn path(document: &DocumentArgs) -> Vec<String> {
     vec![
         "documents".to_owned(),
         document.collection.clone(),
@@ -397,7 +406,7 @@ fn path(document: &OneDocument) -> Vec<String> {
     ]
 }
 
-fn paged_query(place: &Place, paged: cli::Paged) -> Vec<(String, String)> {
+fn paged_query(place: &DatabaseArgs, paged: cli::PageArgs) -> Vec<(String, String)> {
     let mut query = queried(place);
     let limit = paged
         .limit
@@ -408,20 +417,13 @@ fn paged_query(place: &Place, paged: cli::Paged) -> Vec<(String, String)> {
 }
 
 /// What is asked for beneath a document.
-fn below(document: &OneDocument, what: &str) -> Vec<String> {
+fn below(document: &DocumentArgs, what: &str) -> Vec<String> {
     let mut path = path(document);
     path.push(what.to_owned());
     path
 }
 
-fn queried(place: &Place) -> Vec<(String, String)> {
-    let database = place.database.iter();
-    database
-        .map(|database| ("database".to_owned(), database.clone()))
-        .collect()
-}
-
-fn shaped(query: &mut Vec<(String, String)>, shape: &Shape) {
+fn shaped(query: &mut Vec<(String, String)>, shape: &ProjectionArgs) {
     let fields = shape
         .fields
         .iter()
@@ -434,19 +436,13 @@ fn shaped(query: &mut Vec<(String, String)>, shape: &Shape) {
     query.extend(embed);
 }
 
-fn borrowed(query: &[(String, String)]) -> Vec<(&str, &str)> {
-    let each = query
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()));
-    each.collect()
-}
-
 /// What a file holds, or standard input.
 fn text_of(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let read = match path.as_os_str() == "-" {
-        true => std::io::stdin().lock().read_to_end(&mut bytes),
-        false => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin().lock().read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
     };
     read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     Ok(bytes)

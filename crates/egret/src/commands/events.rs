@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde::Deserialize;
 
-use super::queue::{Backoff, interrupted, unexpected};
+use super::queue::{ReconnectBackoff, interrupted, unexpected};
 use crate::api::Api;
 use crate::failure::{Exit, Failure};
 
@@ -31,31 +31,32 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Who is told events.
+/// Receiver of the events of a stream.
 pub(crate) trait Listener {
-    /// An event longer than this is none of Egret's.
+    /// Longest event in bytes: a longer one does not come from Egret.
     const EVENT_BYTES_MAX: usize;
 
-    /// What the server is asked for each time.
+    /// Query parameters of each connection.
     fn query(&self) -> Vec<(&str, String)>;
 
-    /// The server has answered, and tells events from here on.
+    /// Called when the server has answered: events follow.
     fn begin(&mut self) {}
 
-    /// Takes an event.
+    /// Called with each event.
     ///
     /// # Errors
-    /// What ends it all.
+    /// A failure that ends the stream.
     fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure>;
 
-    /// Whether nothing more is wanted.
+    /// Whether no further event is wanted.
     fn is_done(&self) -> bool;
 
     /// Says that the connection was lost, and what becomes of it.
     fn lose(&self, failure: &Failure);
 }
 
-/// Tells the events of a path, until nothing more is wanted or the user interrupts. The first connection must work.
+/// Passes the events of a path to a listener, until it wants no more or the user interrupts. The
+/// first connection must work.
 ///
 /// # Errors
 /// What the server says, and the listener.
@@ -72,10 +73,10 @@ pub(crate) async fn follow(
 
 async fn follow_on<L: Listener>(path: &[&str], api: &Api, listener: &mut L) -> Result<(), Failure> {
     let mut is_heard = false;
-    let mut backoff = Backoff::default();
+    let mut backoff = ReconnectBackoff::default();
     while !listener.is_done() {
         let begun = &mut |listener: &mut L| {
-            (is_heard, backoff) = (true, Backoff::default());
+            (is_heard, backoff) = (true, ReconnectBackoff::default());
             listener.begin();
         };
         let failure = match listen(path, api, listener, begun).await {
@@ -83,7 +84,7 @@ async fn follow_on<L: Listener>(path: &[&str], api: &Api, listener: &mut L) -> R
             Ok(()) => Failure {
                 retryable: true,
                 exit: Exit::Unreachable,
-                ..Failure::failed("stream_ended", "the server has ended the stream")
+                ..Failure::failed("stream_ended", "the server closed the stream")
             },
             Err(failure) if failure.retryable && is_heard => failure,
             Err(failure) => return Err(failure),
@@ -125,13 +126,13 @@ async fn listen<L: Listener>(
             }
         }
         if buffer.len() > L::EVENT_BYTES_MAX {
-            return Err(unexpected(&"an event does not end"));
+            return Err(unexpected(&"an event is larger than the limit"));
         }
     }
 }
 
 #[derive(Debug, Deserialize)]
-struct Problem {
+struct StreamProblem {
     code: String,
     detail: String,
     retryable: bool,
@@ -139,7 +140,7 @@ struct Problem {
 
 /// What the server says where it cannot go on.
 pub(crate) fn problem(data: &str) -> Failure {
-    match serde_json::from_str::<Problem>(data) {
+    match serde_json::from_str::<StreamProblem>(data) {
         Ok(problem) => Failure {
             retryable: problem.retryable,
             ..Failure::failed(&problem.code, problem.detail)

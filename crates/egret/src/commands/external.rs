@@ -1,7 +1,8 @@
-//! `egret check`: an external PostgreSQL, or what is in schema `egret` of the databases of the running server.
+//! `egret check`: an external PostgreSQL, or what is in schema `egret` of the databases of the
+//! running server.
 
 use egret_postgres::PostgresConfig;
-use egret_postgres::external::{self, Verdict};
+use egret_postgres::external::{self, CheckStatus};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
@@ -41,9 +42,9 @@ pub(super) async fn check(
     let connection = connection(given, configuration)?;
     let report = external::check(&connection).await.map_err(failed)?;
     let word = |verdict| match verdict {
-        Verdict::Met => "ok",
-        Verdict::Reduced => "reduced",
-        Verdict::Missing => "missing",
+        CheckStatus::Met => "ok",
+        CheckStatus::Reduced => "reduced",
+        CheckStatus::Missing => "missing",
     };
     let all = report.findings.iter().chain(&report.grants);
     if output.is_json() {
@@ -72,13 +73,16 @@ pub(super) async fn check(
     ))
 }
 
-/// Looks into the databases of the running server for objects of users in schema `egret`, or on what Egret has made.
+/// Looks into the databases of the running server for objects of users in schema `egret`, or on
+/// what Egret has made.
 pub(super) async fn check_running(api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["installations"], &[]).await?;
-    let list: Installations = output::decode(&answer)?;
+    let list: InstallationChecks = output::decode(&answer)?;
     output.answer(&answer, |_: Json| {
-        let closed = list.unreachable.iter();
-        let closed = closed.map(|name| row(name, "missing", "no session can be opened in it"));
+        let closed = list
+            .unreachable
+            .iter()
+            .map(|name| row(name, "missing", "no session can be opened in it"));
         let rows = list.items.iter().flat_map(|checked| {
             let strays = checked.obstacles.iter();
             let mut rows: Vec<_> = strays
@@ -92,12 +96,12 @@ pub(super) async fn check_running(api: &Api, output: Output) -> Result<(), Failu
                 })
                 .collect();
             if rows.is_empty() {
-                let detail = "schema egret has nothing but what Egret has made";
+                let detail = "schema egret contains only objects of Egret";
                 rows.push(row(&checked.database, "ok", detail));
             }
             let indexes = checked.indexes.iter();
             rows.extend(indexes.map(|index| {
-                let detail = format!("{index}: a user's, on a table of Egret");
+                let detail = format!("{index}: yours, on a table of Egret");
                 row(&checked.database, "ok", &detail)
             }));
             rows
@@ -110,17 +114,17 @@ fn row(subject: &str, verdict: &str, detail: &str) -> Vec<String> {
     [subject, verdict, detail].map(str::to_owned).to_vec()
 }
 
-/// What of installations the check reads.
+/// The installations that `egret check` reads, one a database.
 #[derive(Debug, Deserialize)]
-struct Installations {
-    items: Vec<Checked>,
+struct InstallationChecks {
+    items: Vec<InstallationCheck>,
     #[serde(default)]
     unreachable: Vec<String>,
 }
 
-/// What of an installation the check reads.
+/// The fields of an installation that `egret check` reads.
 #[derive(Debug, Deserialize)]
-struct Checked {
+struct InstallationCheck {
     database: String,
     obstacles: Vec<Obstacle>,
     #[serde(default)]
@@ -128,6 +132,6 @@ struct Checked {
 }
 
 pub(super) fn failed(error: egret_postgres::PostgresError) -> Failure {
-    use egret_base::Coded;
+    use egret_base::CodedError;
     Failure::failed(error.code(), error.to_string())
 }

@@ -1,21 +1,25 @@
-//! `egret branch pool …`: branches that are ready before anybody asks for them.
+//! `egret branch pool …`: branches that are made before they are asked for.
 
 use serde_json::json;
 
-use crate::answers::{Items, Pool};
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Output, listing};
+use crate::responses::{Items, Pool};
 
-pub(crate) async fn run(command: cli::Pool, api: &Api, output: Output) -> Result<(), Failure> {
+pub(crate) async fn run(
+    command: cli::PoolCommand,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     let answer = match command {
-        cli::Pool::Status { filled: false } => api.get(&["pools"], &[]).await?,
-        cli::Pool::Status { filled: true } => {
+        cli::PoolCommand::Status { filled: false } => api.get(&["pools"], &[]).await?,
+        cli::PoolCommand::Status { filled: true } => {
             let filled = api.get(&["pools"], &[("filled", "true")]);
             output.waiting("filling the pools", filled).await?
         }
-        cli::Pool::Resize { preset, size } => {
+        cli::PoolCommand::Resize { preset, size } => {
             let size = match size {
                 cli::PoolSize::Demand => None,
                 cli::PoolSize::Branches(size) => Some(size),
@@ -30,9 +34,10 @@ pub(crate) async fn run(command: cli::Pool, api: &Api, output: Output) -> Result
 
 fn table(pools: Items<Pool>) -> String {
     let rows = pools.items.into_iter().map(|pool| {
-        let wanted = match pool.chosen {
-            true => pool.target.to_string(),
-            false => format!("{} (by demand)", pool.target),
+        let wanted = if pool.chosen {
+            pool.target.to_string()
+        } else {
+            format!("{} (by demand)", pool.target)
         };
         vec![
             pool.preset,

@@ -2,13 +2,17 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::answers::Rows;
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Output, grid, printable};
+use crate::responses::Rows;
 
-pub(crate) async fn run(arguments: cli::Query, api: &Api, output: Output) -> Result<(), Failure> {
+pub(crate) async fn run(
+    arguments: cli::BranchQuery,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     let mut body = json!({"sql": arguments.sql});
     if !arguments.params.is_empty() {
         body["params"] = json!(arguments.params);

@@ -12,44 +12,48 @@ mod tasks;
 mod work;
 
 pub(super) use self::payload::unexpected;
-pub(super) use self::work::{Backoff, interrupted};
+pub(super) use self::work::{ReconnectBackoff, interrupted};
 
-use tasks::Deed;
+use tasks::TaskAction;
 
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Output;
 
-pub(crate) async fn run(command: cli::Queue, api: &Api, output: Output) -> Result<(), Failure> {
-    use cli::Queue;
+pub(crate) async fn run(
+    command: cli::QueueCommand,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    use cli::QueueCommand;
     match command {
-        Queue::Create(create) => queues::create(*create, api, output).await,
-        Queue::List => queues::list(api, output).await,
-        Queue::Show { queue } => queues::show(&queue, api, output).await,
-        Queue::Enqueue(enqueue) => enqueue::run(*enqueue, api, output).await,
-        Queue::Tasks(listing) => tasks::list(&listing, api, output).await,
-        Queue::Get { id } => tasks::get(&id, api, output).await,
-        Queue::Wait { id, timeout } => tasks::wait(&id, timeout, api, output).await,
-        Queue::Work(work) => work::run(*work, api, output).await,
-        Queue::Cancel { ids } => tasks::each(Deed::Cancel, &ids, api, output).await,
-        Queue::Requeue { ids } => tasks::each(Deed::Requeue, &ids, api, output).await,
-        Queue::Pause { queue } => queues::flow(&queue, "pause", api, output).await,
-        Queue::Resume { queue } => queues::flow(&queue, "resume", api, output).await,
-        Queue::Drain { queue } => queues::flow(&queue, "drain", api, output).await,
-        Queue::Purge { queue, states, yes } => {
+        QueueCommand::Create(create) => queues::create(*create, api, output).await,
+        QueueCommand::List => queues::list(api, output).await,
+        QueueCommand::Show { queue } => queues::show(&queue, api, output).await,
+        QueueCommand::Enqueue(enqueue) => enqueue::run(*enqueue, api, output).await,
+        QueueCommand::Tasks(listing) => tasks::list(&listing, api, output).await,
+        QueueCommand::Get { id } => tasks::get(&id, api, output).await,
+        QueueCommand::Wait { id, timeout } => tasks::wait(&id, timeout, api, output).await,
+        QueueCommand::Work(work) => work::run(*work, api, output).await,
+        QueueCommand::Cancel { ids } => tasks::each(TaskAction::Cancel, &ids, api, output).await,
+        QueueCommand::Requeue { ids } => tasks::each(TaskAction::Requeue, &ids, api, output).await,
+        QueueCommand::Pause { queue } => queues::flow(&queue, "pause", api, output).await,
+        QueueCommand::Resume { queue } => queues::flow(&queue, "resume", api, output).await,
+        QueueCommand::Drain { queue } => queues::flow(&queue, "drain", api, output).await,
+        QueueCommand::Purge { queue, states, yes } => {
             queues::purge(&queue, &states, yes, api, output).await
         }
-        Queue::Delete { queue, force } => queues::delete(&queue, force, api, output).await,
-        Queue::Callbacks(listing) => callbacks::run(&listing, api, output).await,
-        Queue::CallbackKey => queues::callback_key(api, output).await,
-        Queue::Dead(command) => dead::run(command, api, output).await,
-        Queue::Cron(command) => cron::run(command, api, output).await,
-        Queue::Tail {
+        QueueCommand::Delete { queue, force } => queues::delete(&queue, force, api, output).await,
+        QueueCommand::Callbacks(listing) => callbacks::run(&listing, api, output).await,
+        QueueCommand::CallbackKey => queues::callback_key(api, output).await,
+        QueueCommand::Dead(command) => dead::run(command, api, output).await,
+        QueueCommand::Cron(command) => cron::run(command, api, output).await,
+        QueueCommand::Tail {
             queues,
             states,
             limit,
         } => tail::run(&queues, &states, limit, api, output).await,
-        Queue::Outbox(command) => outbox::run(command, api, output).await,
+        QueueCommand::Outbox(command) => outbox::run(command, api, output).await,
     }
 }

@@ -35,22 +35,30 @@ impl<T> Success<T> {
     }
 }
 
-pub(crate) async fn run(command: cli::Series, api: &Api, output: Output) -> Result<(), Failure> {
-    use cli::Series;
+pub(crate) async fn run(
+    command: cli::SeriesCommand,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    use cli::SeriesCommand;
     match command {
-        Series::Query { query, at } => query::instant(&query, at.as_deref(), api, output).await,
-        Series::Range(range) => query::range(&range, api, output).await,
-        Series::Labels { label, selectors } => {
+        SeriesCommand::Query { query, at } => {
+            query::instant(&query, at.as_deref(), api, output).await
+        }
+        SeriesCommand::Range(range) => query::range(&range, api, output).await,
+        SeriesCommand::Labels { label, selectors } => {
             labels(label.as_deref(), &selectors, api, output).await
         }
-        Series::Import { file, format } => exchange::import(&file, format, api, output).await,
-        Series::Export(export) => exchange::export(&export, api, output).await,
-        Series::Delete(delete) => admin::delete(&delete, api, output).await,
-        Series::Snapshot { skip_head } => admin::snapshot(skip_head, api, output).await,
-        Series::Cardinality { top, last } => cardinality::show(top, last, api, output).await,
-        Series::Monitor(command) => monitor::run(command, api, output).await,
+        SeriesCommand::Import { file, format } => {
+            exchange::import(&file, format, api, output).await
+        }
+        SeriesCommand::Export(export) => exchange::export(&export, api, output).await,
+        SeriesCommand::Delete(delete) => admin::delete(&delete, api, output).await,
+        SeriesCommand::Snapshot { skip_head } => admin::snapshot(skip_head, api, output).await,
+        SeriesCommand::Cardinality { top, last } => cardinality::show(top, last, api, output).await,
+        SeriesCommand::Monitor(command) => monitor::run(command, api, output).await,
         // It needs no server, and was run without one.
-        Series::Promqltest { .. } => Ok(()),
+        SeriesCommand::Promqltest { .. } => Ok(()),
     }
 }
 
@@ -78,8 +86,8 @@ async fn labels(
     names.tell_notes(output);
     if names.data.is_empty() {
         output.remark(match label {
-            Some(_) => "no series has that label: `egret series labels` lists those that there are",
-            None => "there are no series",
+            Some(_) => "no series has that label: `egret series labels` lists the existing ones",
+            None => "no series",
         });
         return Ok(());
     }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::answers::{
-    Condition, Documents, Failed, Postgres, Queue, Section, Series, Service, Status, Volume,
-};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, duration, facts, listing};
+use crate::responses::{
+    Condition, Documents, PartFailure, Postgres, Queue, Section, Series, Service, Status, Volume,
+};
 
 pub(crate) async fn show(api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["status"], &[]).await?;
@@ -90,7 +90,7 @@ fn is_ready(name: &str, services: &[Service]) -> bool {
 }
 
 /// What runs, what has failed, and which faults last.
-fn lists(services: Vec<Service>, failed: Vec<Failed>, conditions: Vec<Condition>) -> String {
+fn lists(services: Vec<Service>, failed: Vec<PartFailure>, conditions: Vec<Condition>) -> String {
     let services = services.into_iter().map(|service| {
         let state = if service.ready { "ready" } else { "not ready" };
         vec![
@@ -186,13 +186,13 @@ fn queue(queue: Queue) -> String {
 
 /// The writers of the databases with collections.
 fn writers(documents: Documents, is_connected: bool) -> String {
-    let writers = documents
+    let writers: Vec<String> = documents
         .databases
         .into_iter()
-        .map(|(database, standing)| format!("{database} {standing}"));
-    let writers: Vec<String> = writers.collect();
+        .map(|(database, standing)| format!("{database} {standing}"))
+        .collect();
     match writers.as_slice() {
-        [] if !is_connected => "not known while there is no connection with PostgreSQL".to_owned(),
+        [] if !is_connected => "unknown without a connection to PostgreSQL".to_owned(),
         [] => "no database has collections".to_owned(),
         writers => writers.join("; "),
     }

@@ -2,18 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use serde_json::json;
 
-use crate::answers::{Items, Token};
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Output, listing};
+use crate::responses::{Items, Token};
 
-pub(crate) async fn run(command: cli::Token, api: &Api, output: Output) -> Result<(), Failure> {
+pub(crate) async fn run(
+    command: cli::TokenCommand,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     match command {
-        cli::Token::Create {
+        cli::TokenCommand::Create {
             name,
             scopes,
             claims,
@@ -31,7 +35,7 @@ pub(crate) async fn run(command: cli::Token, api: &Api, output: Output) -> Resul
             if let Some(tenant) = tenant {
                 body["tenant"] = tenant.into();
             }
-            if let Some(Span(ttl_ms)) = ttl {
+            if let Some(ConfigDuration(ttl_ms)) = ttl {
                 body["ttl_ms"] = ttl_ms.into();
             }
             let answer = api.post(&["tokens"], body).await?;
@@ -44,15 +48,15 @@ pub(crate) async fn run(command: cli::Token, api: &Api, output: Output) -> Resul
                 token.token.unwrap_or_default()
             })
         }
-        cli::Token::List => {
+        cli::TokenCommand::List => {
             let answer = api.get(&["tokens"], &[]).await?;
             output.answer(&answer, list)
         }
-        cli::Token::Revoke { id, force } => {
+        cli::TokenCommand::Revoke { id, force } => {
             let query: &[(&str, &str)] = if force { &[("force", "true")] } else { &[] };
             let revoked = api.delete(&["tokens", &id], query).await;
             revoked.map_err(|failure| match failure.code.as_str() {
-                "token_last_admin" => failure.with_hint("--force revokes it all the same"),
+                "token_last_admin" => failure.with_hint("--force revokes it anyway"),
                 _ => failure,
             })?;
             if output.is_json() {

@@ -1,6 +1,11 @@
 //! `egret uninstall`: nothing of Egret is left in a database.
 
+use std::time::Duration;
+
+use egret_base::CodedError;
 use egret_documents::documents_in;
+use egret_postgres::installation::EXAMINATION_STEP_MAX;
+use egret_postgres::pool::within_answer_time;
 use egret_postgres::{external, installation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -11,6 +16,9 @@ use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::failure::Failure;
 use crate::output::{self, Output};
+
+/// How long a server may take to count documents, of which there may be very many.
+const COUNT_MAX: Duration = Duration::from_secs(600);
 
 /// What is in a database.
 #[derive(Debug, Deserialize)]
@@ -25,7 +33,7 @@ struct Installation {
     documents: Option<i64>,
 }
 
-/// What is in all databases, but those that nobody can look into.
+/// What Egret has in all databases, and the databases that cannot be looked into.
 #[derive(Debug, Deserialize)]
 struct Installations {
     items: Vec<Installation>,
@@ -50,7 +58,7 @@ impl From<installation::Obstacle> for Obstacle {
 }
 
 #[derive(Debug, Deserialize)]
-struct Removed {
+struct RemovalResult {
     database: String,
     views: u64,
     outbox_rows: u64,
@@ -93,15 +101,16 @@ pub(super) async fn by_server(
     }
     let path = ["installations", &found.database];
     let answer = api.delete(&path, &[("force", "true")]).await?;
-    output.answer(&answer, |gone: Removed| {
-        let Removed {
+    output.answer(&answer, |gone: RemovalResult| {
+        let RemovalResult {
             database,
             views,
             outbox_rows,
             documents,
         } = gone;
         let (gone_views, are) = (number_of(views, "view"), are(views));
-        let mut gone = format!("nothing of egret is left in {database}: {gone_views} {are} gone");
+        let mut gone =
+            format!("nothing of egret is left in {database}: {gone_views} {are} removed");
         if outbox_rows > 0 {
             let rows = number_of(outbox_rows, "row");
             gone.push_str(&format!(", and {rows} of its outbox"));
@@ -136,7 +145,8 @@ async fn installed(named: Option<&str>, api: &Api) -> Result<Option<Installation
         && !unreachable.is_empty()
     {
         return Err(Failure::usage(format!(
-            "egret keeps something in {}, and perhaps in {}, where no session is opened: name one with --database",
+            "egret has objects in {}, and perhaps in {}, which accepts no session: name one with \
+             --database",
             found.database,
             unreachable.join(", ")
         )));
@@ -144,19 +154,20 @@ async fn installed(named: Option<&str>, api: &Api) -> Result<Option<Installation
     if items.len() > 1 {
         let names: Vec<String> = items.into_iter().map(|found| found.database).collect();
         return Err(Failure::usage(format!(
-            "egret keeps something in several databases, name one with --database: {}",
+            "egret has objects in several databases, name one with --database: {}",
             names.join(", ")
         )));
     }
     Ok(items.pop())
 }
 
-/// Refuses to say that nothing is in databases that nobody can look into.
+/// Refuses to report that nothing is left while some databases cannot be looked into.
 fn unknown(databases: &[String]) -> Failure {
     Failure::failed(
         "postgres_database_unreachable",
         format!(
-            "it is not known what egret keeps in {}: no session is opened there; let connections in by ALTER DATABASE … ALLOW_CONNECTIONS true",
+            "cannot find out whether egret has objects in {}, which accepts no session: allow \
+             connections with ALTER DATABASE … ALLOW_CONNECTIONS true",
             databases.join(", ")
         ),
     )
@@ -171,11 +182,13 @@ pub(super) async fn directly(
 ) -> Result<(), Failure> {
     let connection = connection(Some(url), configuration)?;
     let mut client = external::connect(&connection).await.map_err(failed)?;
-    let inventory = installation::inventory(&client).await;
-    let inventory = inventory.map_err(failed)?;
-    let Some(found) = inventory else {
+    let looking = installation::inventory(&client);
+    let inventory = within_answer_time(EXAMINATION_STEP_MAX, "look at schema egret", looking).await;
+    let Some(found) = inventory.map_err(failed)? else {
         return output.answer(&json!({"removed": false}), |_: Json| nothing());
     };
+    let counting = documents_in(&client);
+    let documents = within_answer_time(COUNT_MAX, "count the documents", counting).await;
     let database = connection.get_dbname().or(connection.get_user());
     let found = Installation {
         database: database.unwrap_or_default().to_owned(),
@@ -184,7 +197,7 @@ pub(super) async fn directly(
         obstacles: found.obstacles.into_iter().map(Obstacle::from).collect(),
         indexes: found.indexes,
         outbox_rows: None,
-        documents: documents_in(&client).await.map_err(documents_failed)?,
+        documents: documents.map_err(documents_failed)?,
     };
     let what = json!({
         "objects": found.names.len(),
@@ -198,28 +211,27 @@ pub(super) async fn directly(
         let answer = json!({"removed": false, "would_remove": what});
         return output.answer(&answer, |_: Json| foretold(&found));
     }
-    installation::uninstall(&mut client, force)
+    installation::uninstall_within(&mut client, force, EXAMINATION_STEP_MAX)
         .await
         .map_err(failed)?;
     let answer = json!({"removed": true, "was": what});
     output.answer(&answer, |_: Json| {
-        format!("schema egret is gone with its {}", objects(&found))
+        format!("schema egret is removed with its {}", objects(&found))
     })
 }
 
 fn documents_failed(error: egret_documents::DocumentsError) -> Failure {
-    Failure::failed("failed", error.to_string())
+    Failure::failed(error.code(), error.to_string())
 }
 
 fn nothing() -> String {
-    "there is nothing of egret in this database".to_owned()
+    "this database contains nothing of egret".to_owned()
 }
 
 fn objects(found: &Installation) -> String {
     number_of(found.names.len() as u64, "object")
 }
 
-/// What would go.
 fn foretold(found: &Installation) -> String {
     let mut text = format!(
         "nothing is removed: --force would remove schema egret of {} with its {}",
@@ -227,7 +239,9 @@ fn foretold(found: &Installation) -> String {
         objects(found)
     );
     if let Some(rows) = found.outbox_rows {
-        text.push_str(&format!("\n  an outbox with {rows} rows that are no tasks"));
+        text.push_str(&format!(
+            "\n  an outbox with {rows} rows that are not tasks yet"
+        ));
     }
     if let Some(documents) = found.documents {
         text.push_str(&format!("\n  {documents} documents"));
@@ -239,10 +253,12 @@ fn foretold(found: &Installation) -> String {
         text.push_str(&format!("\n  {name}"));
     }
     for index in &found.indexes {
-        text.push_str(&format!("\n  {index}, which you have made"));
+        text.push_str(&format!("\n  {index}, which is yours"));
     }
     if !found.obstacles.is_empty() {
-        text.push_str("\nit would be refused: these belong to you, and are in the way");
+        text.push_str(
+            "\n--force would be refused, because these objects are yours and would be lost:",
+        );
     }
     for Obstacle { object, command } in &found.obstacles {
         text.push_str(&format!("\n  {object}"));

@@ -13,11 +13,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use self::report::{Refresh, Verification, View};
-use crate::answers::Items;
 use crate::api::Api;
-use crate::cli::{self, Named};
+use crate::cli::{self, ViewArgs};
 use crate::failure::Failure;
 use crate::output::{self, Output};
+use crate::responses::Items;
 
 /// The views of databases.
 #[derive(Debug, Deserialize)]
@@ -27,8 +27,12 @@ struct Views {
     incomplete: bool,
 }
 
-pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result<(), Failure> {
-    use cli::View as Command;
+pub(crate) async fn run(
+    command: cli::ViewCommand,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    use cli::ViewCommand as Command;
     match command {
         Command::Create(view) => create(*view, api, output).await,
         Command::List { database } => {
@@ -66,10 +70,10 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
         }
         Command::Repair(view) => {
             let repairing = at(Method::POST, &view, &["repair"], Some(json!({})), api);
-            let answer = output.waiting("making it anew", repairing).await?;
+            let answer = output.waiting("rebuilding the view", repairing).await?;
             output.answer(&answer, |view: View| {
                 format!(
-                    "view {} is made anew\n\n{}",
+                    "view {} is rebuilt\n\n{}",
                     view.name,
                     report::described(&view)
                 )
@@ -85,17 +89,29 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
             let answer = api.post(&["view-grants"], body).await?;
             output.answer(&answer, report::allowed)
         }
-        Command::History { view, limit, plans } => {
-            let limit = limit.to_string();
-            let mut query = place(view.database.as_deref());
-            query.push(("limit", &limit));
-            let answer = api.get(&["views", &view.name, "history"], &query).await?;
-            output.answer(&answer, |list: Items<Refresh>| match plans {
-                true => report::plans(&list.items),
-                false => report::history(&list.items),
-            })
-        }
+        Command::History { view, limit, plans } => history(&view, limit, plans, api, output).await,
     }
+}
+
+/// Shows the last `limit` refreshes of a view, or their query plans.
+async fn history(
+    view: &ViewArgs,
+    limit: u32,
+    plans: bool,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let limit = limit.to_string();
+    let mut query = place(view.database.as_deref());
+    query.push(("limit", &limit));
+    let answer = api.get(&["views", &view.name, "history"], &query).await?;
+    output.answer(&answer, |list: Items<Refresh>| {
+        if plans {
+            report::plans(&list.items)
+        } else {
+            report::history(&list.items)
+        }
+    })
 }
 
 /// The parameter that names a database.
@@ -109,7 +125,7 @@ fn place(database: Option<&str>) -> Vec<(&str, &str)> {
 /// A call about one view.
 async fn at(
     method: Method,
-    view: &Named,
+    view: &ViewArgs,
     about: &[&str],
     body: Option<Json>,
     api: &Api,
@@ -125,7 +141,7 @@ async fn explain(explained: cli::ExplainView, api: &Api, output: Output) -> Resu
         Some(name) => {
             at(
                 Method::GET,
-                &Named { name, database },
+                &ViewArgs { name, database },
                 &["explain"],
                 None,
                 api,
@@ -141,9 +157,10 @@ async fn explain(explained: cli::ExplainView, api: &Api, output: Output) -> Resu
 async fn graph(database: Option<&str>, api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["views"], &place(database)).await?;
     let list: Items<View> = output::decode(&answer)?;
-    match output.is_json() {
-        true => output.json(&graph::answer(&list.items)),
-        false => output.text(&graph::text(&list.items)),
+    if output.is_json() {
+        output.json(&graph::answer(&list.items))
+    } else {
+        output.text(&graph::text(&list.items))
     }
 }
 
@@ -175,12 +192,16 @@ async fn create(view: cli::CreateView, api: &Api, output: Output) -> Result<(), 
     let made = output.waiting("filling the view", making).await;
     let answer = made.map_err(|failure| pointed(failure, &query))?;
     output.answer(&answer, |view: View| {
-        format!("view {} is made\n\n{}", view.name, report::described(&view))
+        format!(
+            "view {} is created\n\n{}",
+            view.name,
+            report::described(&view)
+        )
     })
 }
 
 /// What the options say of when a view is refreshed.
-fn schedule(when: &cli::When) -> Option<String> {
+fn schedule(when: &cli::ScheduleArgs) -> Option<String> {
     match (when.lag, &when.cron, when.manual) {
         (Some(lag), _, _) => Some(lag.show()),
         (None, Some(cron), _) => Some(cron.clone()),
@@ -201,8 +222,8 @@ fn change(alter: &cli::Alter) -> Json {
     };
     if let Some(kept) = alter.keep_changes {
         let kept = match kept {
-            cli::Kept::For(span) => json!(span.show()),
-            cli::Kept::Off => Json::Null,
+            cli::ChangeRetention::For(span) => json!(span.show()),
+            cli::ChangeRetention::Off => Json::Null,
         };
         body.insert("keep_changes".to_owned(), kept);
     }
@@ -235,9 +256,10 @@ fn text_of(query: &cli::ViewQuery) -> Result<String, Failure> {
         (None, None) => return Err(Failure::usage("a query is missing: give --sql or --file")),
     };
     let mut text = String::new();
-    let read = match path.as_os_str() == "-" {
-        true => std::io::stdin().lock().read_to_string(&mut text),
-        false => std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin().lock().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text))
     };
     read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     Ok(text)
@@ -268,18 +290,17 @@ fn pointed(failure: Failure, query: &str) -> Failure {
     }
 }
 
-async fn verify(view: &Named, api: &Api, output: Output) -> Result<(), Failure> {
+async fn verify(view: &ViewArgs, api: &Api, output: Output) -> Result<(), Failure> {
     let comparing = at(Method::POST, view, &["verify"], Some(json!({})), api);
     let answer = output.waiting("comparing", comparing).await?;
     let found: Verification = output::decode(&answer)?;
     output.answer(&answer, |found: Verification| found.told(&view.name))?;
-    match found.equal {
-        true => Ok(()),
-        false => {
-            let message = format!("view {} is not what its query gives", view.name);
-            let hint = format!("`egret view repair {}` makes it anew", view.name);
-            Err(Failure::failed("view_differs", message).with_hint(hint))
-        }
+    if found.equal {
+        Ok(())
+    } else {
+        let message = format!("view {} differs from the result of its query", view.name);
+        let hint = format!("`egret view repair {}` rebuilds it", view.name);
+        Err(Failure::failed("view_differs", message).with_hint(hint))
     }
 }
 

@@ -2,22 +2,26 @@
 
 use serde_json::json;
 
-use crate::answers::{Items, Template, Volume};
 use crate::api::Api;
 use crate::cli;
 use crate::commands::branch::phases;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, duration, facts, listing};
+use crate::responses::{Items, Template, Volume};
 
-pub(crate) async fn volume(command: cli::Volume, api: &Api, output: Output) -> Result<(), Failure> {
+pub(crate) async fn volume(
+    command: cli::VolumeCommand,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     let answer = match command {
-        cli::Volume::Create { size } => {
+        cli::VolumeCommand::Create { size } => {
             let body = json!({"size_bytes": size.bytes()});
             output
-                .waiting("making the volume", api.post(&["volume"], body))
+                .waiting("creating the volume", api.post(&["volume"], body))
                 .await?
         }
-        cli::Volume::Show => api.get(&["volume"], &[]).await?,
+        cli::VolumeCommand::Show => api.get(&["volume"], &[]).await?,
     };
     output.answer(&answer, |volume: Volume| {
         facts(&[
@@ -41,12 +45,12 @@ pub(crate) async fn volume(command: cli::Volume, api: &Api, output: Output) -> R
 }
 
 pub(crate) async fn template(
-    command: cli::Template,
+    command: cli::TemplateCommand,
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
     match command {
-        cli::Template::Refresh => {
+        cli::TemplateCommand::Refresh => {
             let work = api.post(&["templates"], json!({}));
             let answer = output.waiting("taking a template", work).await?;
             output.answer(&answer, |template: Template| {
@@ -58,7 +62,7 @@ pub(crate) async fn template(
                 )
             })
         }
-        cli::Template::List => {
+        cli::TemplateCommand::List => {
             let answer = api.get(&["templates"], &[]).await?;
             output.answer(&answer, list)
         }

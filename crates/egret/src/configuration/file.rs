@@ -7,7 +7,7 @@ use std::path::Path;
 use egret_base::settings::{Layers, Origin, SettingError};
 use toml::de::{DeTable, DeValue};
 
-/// The file that a command line names: put into `layers` whoever owns it, unless everybody may
+/// Reads the file that a command line names into `layers`. Any user may own it, but not all may
 /// write to it.
 ///
 /// # Errors
@@ -16,8 +16,9 @@ pub(super) fn read_named(path: &Path, layers: &mut Layers) -> Result<(), Setting
     let file = std::fs::File::open(path);
     let refuse = |message: String| refused(path, message);
     let file = file.map_err(|error| refuse(format!("cannot be read: {error}")))?;
-    let metadata = file.metadata();
-    let metadata = metadata.map_err(|error| refuse(format!("cannot be read: {error}")))?;
+    let metadata = file
+        .metadata()
+        .map_err(|error| refuse(format!("cannot be read: {error}")))?;
     if metadata.mode() & 0o002 != 0 {
         return Err(refuse(format!(
             "every user can write to it: chmod o-w {}",
@@ -27,8 +28,8 @@ pub(super) fn read_named(path: &Path, layers: &mut Layers) -> Result<(), Setting
     read(file, path, layers)
 }
 
-/// The file of the current directory: only root and this user may have written it, as nobody asked
-/// for it.
+/// Reads the file of the current directory, which no option names: only root and this user may be
+/// able to write to it.
 ///
 /// # Errors
 /// As [`read_named`], and when another user could change it.
@@ -87,7 +88,8 @@ pub(super) fn parse(name: &str, text: &str, layers: &mut Layers) -> Result<(), S
                     return Err(SettingError {
                         origin,
                         message: format!(
-                            "{key}: {what} cannot be a setting: write one number, true, false or \"text\""
+                            "{key}: {what} cannot be a setting: write a number, true, false or \
+                             \"text\""
                         ),
                     });
                 }

@@ -1,9 +1,10 @@
 //! Variables that Kubernetes and Docker put into every container beside a service named `egret…`.
 //!
-//! A Service `egret` of a namespace gives each of its pods `EGRET_SERVICE_HOST`, `EGRET_SERVICE_PORT`,
-//! `EGRET_PORT=tcp://10.96.0.12:7070`, `EGRET_PORT_7070_TCP_ADDR` and more; a Service `egret-server`
-//! gives `EGRET_SERVER_PORT=tcp://…`, which is the name of a setting. The form is that of
-//! "Service environment variables" in the documentation of Kubernetes, which copies Docker's links.
+//! A Service `egret` of a namespace gives each of its pods `EGRET_SERVICE_HOST`,
+//! `EGRET_SERVICE_PORT`, `EGRET_PORT=tcp://10.96.0.12:7070`, `EGRET_PORT_7070_TCP_ADDR` and more; a
+//! Service `egret-server` gives `EGRET_SERVER_PORT=tcp://…`, which is the name of a setting. The
+//! form is that of "Service environment variables" in the documentation of Kubernetes, which copies
+//! Docker's links.
 
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 
@@ -44,7 +45,7 @@ fn names_port_number(rest: &str) -> bool {
     number.parse::<u16>().is_ok() && PROTOCOLS.contains(&protocol) && is_known
 }
 
-/// `tcp://10.96.0.12:7070`.
+/// Whether a value has the form `tcp://10.96.0.12:7070`.
 fn is_address(value: &str) -> bool {
     PROTOCOLS.iter().any(|protocol| {
         value

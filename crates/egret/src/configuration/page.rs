@@ -7,9 +7,9 @@ use super::{declared, variable};
 /// A Markdown page with every setting: meaning, form, default, variable.
 pub fn reference() -> String {
     let mut page = String::from(
-        "# Settings\n\n\
-         Made by `egret config --reference`. A value is looked for in `egret.toml`, then in the environment, then in\n\
-         `--set section.key=value`; the last one found holds. `egret config` shows what holds and where it came from.\n",
+        "# Settings\n\nMade by `egret config --reference`. A value is read from `egret.toml`, \
+         then from the environment, then from\n`--set section.key=value`; the last one found \
+         applies. `egret config` shows the effective values and their sources.\n",
     );
     let mut section = String::new();
     for setting in declared() {

@@ -43,7 +43,7 @@ fn a_file_is_refused_with_its_line() {
     refused(
         "[egret]\nlog_level = [\"debug\"]\n",
         expect![
-            "egret.toml:2: egret.log_level: an array cannot be a setting: write one number, true, false or \"text\""
+            "egret.toml:2: egret.log_level: an array cannot be a setting: write a number, true, false or \"text\""
         ],
     );
     refused(
@@ -183,8 +183,8 @@ fn every_setting_is_documented_and_has_one_variable() {
     }
 }
 
-/// Numbers, sizes and durations that may be zero, by section: nothing is kept, none may be made, at once, or what the
-/// documentation says.
+/// Numbers, sizes and durations that may be zero, by section: nothing is kept, none may be made, at
+/// once, or what the documentation says.
 const MAY_BE_ZERO: [(&str, &str); 9] = [
     ("postgres", "stop_timeout write_back_interval"),
     (

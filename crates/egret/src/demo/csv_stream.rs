@@ -1,4 +1,5 @@
-//! A compressed CSV file as chunks for COPY, with references added where the other file has the row.
+//! A compressed CSV file as chunks for COPY, with references added where the other file has the
+//! row.
 
 use std::collections::HashSet;
 
@@ -14,8 +15,7 @@ const UNKNOWN: &[u8] = b"NA";
 
 type Reader = csv::Reader<zstd::Decoder<'static, &'static [u8]>>;
 
-/// Some whole rows.
-pub(super) struct Chunk {
+pub(super) struct CsvChunk {
     pub(super) bytes: Bytes,
     pub(super) rows: u64,
 }
@@ -24,12 +24,12 @@ pub(super) struct Chunk {
 pub(super) struct CsvStream {
     reader: Reader,
     columns: Vec<String>,
-    references: Vec<Reference>,
+    references: Vec<CodeColumn>,
     record: ByteRecord,
 }
 
 /// A column to add: the code of another column where `keys` has it, else unknown.
-struct Reference {
+struct CodeColumn {
     from: usize,
     keys: HashSet<Vec<u8>>,
 }
@@ -56,7 +56,7 @@ impl CsvStream {
         key: &str,
     ) -> anyhow::Result<()> {
         let from = position(&self.columns, from)?;
-        self.references.push(Reference {
+        self.references.push(CodeColumn {
             from,
             keys: Self::open(other)?.values(key)?,
         });
@@ -70,7 +70,7 @@ impl CsvStream {
     }
 
     /// The next rows as CSV; `None` after the last.
-    pub(super) fn next_chunk(&mut self) -> anyhow::Result<Option<Chunk>> {
+    pub(super) fn next_chunk(&mut self) -> anyhow::Result<Option<CsvChunk>> {
         let mut writer = csv::Writer::from_writer(Vec::with_capacity(CHUNK_BYTES + 4096));
         let mut rows = 0;
         let mut bytes = 0;
@@ -93,7 +93,7 @@ impl CsvStream {
             return Ok(None);
         }
         let bytes = writer.into_inner().context("writing to memory failed")?;
-        Ok(Some(Chunk {
+        Ok(Some(CsvChunk {
             bytes: Bytes::from(bytes),
             rows,
         }))
@@ -112,7 +112,7 @@ impl CsvStream {
 pub(super) fn decoder(
     csv_zst: &'static [u8],
 ) -> anyhow::Result<zstd::Decoder<'static, &'static [u8]>> {
-    zstd::Decoder::with_buffer(csv_zst).context("the demo's data cannot be decompressed")
+    zstd::Decoder::with_buffer(csv_zst).context("cannot decompress the demo's data")
 }
 
 fn position(columns: &[String], name: &str) -> anyhow::Result<usize> {

@@ -1,6 +1,6 @@
-//! The demo's queue: a task for each flight that came very late on one day, all enqueued by one statement
-//! inside PostgreSQL, and a worker that finds out about each and works as any program would, through
-//! the HTTP door.
+//! The demo's queue: a task for each flight that came very late on one day, all enqueued by one
+//! statement inside PostgreSQL, and a worker that finds out about each and works as any program
+//! would, through the HTTP door.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,6 @@ use serde_json::{Value as Json, json};
 use crate::api::Api;
 use crate::failure::Failure;
 
-/// The demo's queue.
 pub(super) const QUEUE: &str = "delays";
 
 /// The day with most of them in 2013.
@@ -28,48 +27,46 @@ const CLAIM: u32 = 100;
 /// How long the worker waits for a task that must come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What came of the demo's tasks.
-pub(super) struct Worked {
-    /// How long the statement took that enqueued them, in milliseconds; `None` when an earlier start of
-    /// the demo did.
+/// Results of the demo's tasks.
+pub(super) struct DelaysResult {
+    /// How long the statement took that enqueued them, in milliseconds; `None` when an earlier
+    /// start of the demo did.
     pub enqueue_ms: Option<f64>,
     /// Tasks that this start worked on.
     pub tasks: usize,
     /// How long that took, in milliseconds.
     pub work_ms: f64,
     /// One of the tasks with its result.
-    pub sample: Sample,
+    pub sample: TaskSample,
 }
 
-/// A completed task.
 #[derive(Deserialize)]
-pub(super) struct Sample {
-    /// Its id.
+pub(super) struct TaskSample {
     pub id: String,
-    /// What came of it.
+    /// Its result, as JSON.
     #[serde(default)]
     pub result: Json,
 }
 
 #[derive(Deserialize)]
-struct Items<T> {
+struct ItemList<T> {
     items: Vec<T>,
 }
 
 #[derive(Deserialize)]
-struct Queue {
-    counts: Counts,
+struct QueueSummary {
+    counts: TaskCounts,
 }
 
 #[derive(Deserialize)]
-struct Counts {
+struct TaskCounts {
     ready: usize,
     leased: usize,
     completed: usize,
 }
 
 #[derive(Deserialize)]
-struct Leased {
+struct DemoLease {
     lease: String,
     payload: Payload,
 }
@@ -80,7 +77,7 @@ struct Payload {
 }
 
 #[derive(Deserialize)]
-struct Reported {
+struct ReportOutcome {
     error: Option<Json>,
 }
 
@@ -89,11 +86,11 @@ pub(super) async fn work(
     api: &Api,
     source: &egret_postgres::tokio_postgres::Config,
     database: &str,
-) -> anyhow::Result<Worked> {
+) -> anyhow::Result<DelaysResult> {
     let client = pool::connect(source).await?;
     ask(api.put(&["queues", QUEUE], json!({})).await)?;
     ask(api.post(&["outboxes"], json!({"database": database})).await)?;
-    let known: Queue = read(api.get(&["queues", QUEUE], &[]).await)?;
+    let known: QueueSummary = read(api.get(&["queues", QUEUE], &[]).await)?;
     let known = known.counts;
     let started = Instant::now();
     let (expected, enqueue_ms) = match known.ready + known.leased + known.completed {
@@ -108,15 +105,16 @@ pub(super) async fn work(
     while tasks < expected {
         if started.elapsed() > PATIENCE {
             bail!(
-                "of {expected} tasks of queue `{QUEUE}` only {tasks} came: `egret queue outbox status` may say why"
+                "only {tasks} of {expected} tasks of queue `{QUEUE}` arrived: `egret queue \
+                 outbox status` may say why"
             );
         }
         tasks += step(api, &client).await?;
     }
     let list = [("state", "completed"), ("limit", "1")];
-    let list: Items<Sample> = read(api.get(&["queues", QUEUE, "tasks"], &list).await)?;
+    let list: ItemList<TaskSample> = read(api.get(&["queues", QUEUE, "tasks"], &list).await)?;
     let first = list.items.first().context("no task was completed")?;
-    Ok(Worked {
+    Ok(DelaysResult {
         enqueue_ms,
         tasks,
         work_ms: milliseconds(started),
@@ -128,7 +126,7 @@ pub(super) async fn work(
 async fn step(api: &Api, client: &Client) -> anyhow::Result<usize> {
     let wish = json!({"max": CLAIM, "worker": "demo", "wait_ms": 1_000});
     let claimed = api.post(&["queues", QUEUE, "claim"], wish).await;
-    let claimed: Items<Leased> = read(claimed)?;
+    let claimed: ItemList<DemoLease> = read(claimed)?;
     if claimed.items.is_empty() {
         return Ok(0);
     }
@@ -137,9 +135,9 @@ async fn step(api: &Api, client: &Client) -> anyhow::Result<usize> {
         let flight = client.query_one(FLIGHT, &[&task.payload.flight_id]).await?;
         reports.push(json!({"complete": {"lease": task.lease, "result": findings(&flight)}}));
     }
-    let outcomes: Items<Reported> = read(api.post(&["reports"], reports.into()).await)?;
+    let outcomes: ItemList<ReportOutcome> = read(api.post(&["reports"], reports.into()).await)?;
     if let Some(refused) = outcomes.items.iter().find_map(|one| one.error.as_ref()) {
-        bail!("a task could not be completed: {refused}");
+        bail!("cannot complete a task: {refused}");
     }
     Ok(claimed.items.len())
 }

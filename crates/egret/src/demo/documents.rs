@@ -1,5 +1,7 @@
-//! The demo's flights as documents, each of which refers to its airline, its plane and two airports. What is not there at first is made of what is
-//! refused for the want of it. Then something is refused, and a change is followed. All of it goes through the HTTP door, as by any program.
+//! The demo's flights as documents, each of which refers to its airline, its plane and two
+//! airports. What is not there at first is made of what is refused for the want of it. Then
+//! something is refused, and a change is followed. All of it goes through the HTTP door, as by any
+//! program.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +15,14 @@ use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 
 use super::delays::read;
-use crate::api::{Api, Raw};
-use crate::commands::document::reasons::{Problem, Reasons};
+use crate::api::{Api, RawRequest};
+use crate::commands::document::reasons::{DocumentProblem, Reasons};
 use crate::commands::events::{Event, Listener, follow};
 use crate::failure::Failure;
 
 /// The collections as they are declared.
 const COLLECTIONS: &str = include_str!("../../../../demo/flights/collections.json");
 
-/// Flights as documents.
 const FLIGHTS: &str = include_str!("sql/documents.sql");
 
 /// How many there are.
@@ -36,68 +37,66 @@ const LINES: usize = 1_000;
 /// Requests on their way at a time.
 const REQUESTS: usize = 4;
 
-/// What is not told by then does not come.
+/// How long the change is waited for.
 const TOLD_MAX: Duration = Duration::from_secs(20);
 
-/// A flight that begins nowhere.
+/// A flight whose origin does not exist.
 pub(super) const NOWHERE: &str = r#"{"date": "2013-01-01", "carrier": "UA", "flight": 1, "hour": 5, "tailnum": "unknown", "origin": "XXX", "dest": "ORD"}"#;
 
-/// What came of the flights as documents.
-pub(super) struct Kept {
-    /// What was put in by this start; none: they were there.
-    pub imported: Option<Imported>,
+/// Results of the flights as documents.
+pub(super) struct DocumentsResult {
+    /// Results of the import; `None` if an earlier start has done it.
+    pub imported: Option<FlightImport>,
     /// Why a flight from nowhere is refused.
     pub dangling: String,
     /// Why an airport cannot be deleted.
     pub referred_to: String,
-    /// What was told of a change to it; none: nothing came.
+    /// The change as a follower received it; `None` if it did not come.
     pub told: Option<String>,
 }
 
-/// What was put in.
-pub(super) struct Imported {
-    /// Flights that were taken at first.
+/// Results of the import.
+pub(super) struct FlightImport {
+    /// Number of flights that were accepted at first.
     pub taken: u64,
     /// How long that took, in seconds.
     pub seconds: f64,
-    /// Why the others were not.
+    /// Reasons for which the others were rejected.
     pub reasons: Vec<String>,
-    /// Documents that were made of that report.
+    /// Number of documents made of the missing references that the import has reported.
     pub missing: u64,
-    /// Flights that were taken then.
+    /// Number of flights that were accepted after that.
     pub taken_then: u64,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct FlightBatchResponse {
     created: u64,
-    refused: Vec<Refused>,
+    refused: Vec<RefusalItem>,
 }
 
 #[derive(Deserialize)]
-struct Refused {
+struct RefusalItem {
     line: usize,
-    problem: Problem,
+    problem: DocumentProblem,
 }
 
 /// Declares the collections, puts in what is not there, and shows what holds of it.
-///
-/// # Errors
-/// What the server says.
 pub(super) async fn keep(
     api: &Api,
     source: &egret_postgres::tokio_postgres::Config,
     database: &str,
-) -> anyhow::Result<Kept> {
+) -> anyhow::Result<DocumentsResult> {
     let place = [("database", database)];
     let definitions = Some(serde_json::from_str(COLLECTIONS)?);
     let path = ["collections"];
     read::<Json>(api.call(Method::POST, &path, &place, definitions).await)?;
     let demo = Demo { api, database };
     let client = pool::connect(source).await?;
-    let imported = match demo.count().await? < FLIGHTS_COUNT {
-        true => Some(demo.import_all(&client).await?),
-        false => None,
+    let imported = if demo.count().await? < FLIGHTS_COUNT {
+        Some(demo.import_all(&client).await?)
+    } else {
+        None
     };
     let airport =
         "SELECT jsonb_strip_nulls(to_jsonb(t))::text FROM airports AS t WHERE faa = 'JFK'";
@@ -113,7 +112,7 @@ pub(super) async fn keep(
     let path = ["documents", "flights"];
     let dangling = refusal(api.call(Method::POST, &path, &place, nowhere).await)?;
     let referred_to = refusal(api.delete(&["documents", "airports", id], &place).await)?;
-    Ok(Kept {
+    Ok(DocumentsResult {
         imported,
         dangling,
         referred_to,
@@ -126,7 +125,7 @@ fn refusal(answer: Result<Json, Failure>) -> anyhow::Result<String> {
     match answer {
         Err(failure) if failure.code == "unavailable" => bail!("{}", failure.message),
         Err(failure) => Ok(failure.message),
-        Ok(_) => bail!("what would dangle was done"),
+        Ok(_) => bail!("a write that must be refused was accepted"),
     }
 }
 
@@ -147,7 +146,7 @@ impl Demo<'_> {
         page["count"].as_i64().context("a page that is not counted")
     }
 
-    async fn import_all(&self, client: &Client) -> anyhow::Result<Imported> {
+    async fn import_all(&self, client: &Client) -> anyhow::Result<FlightImport> {
         for table in TARGETS {
             let sql = format!("SELECT jsonb_strip_nulls(to_jsonb(t))::text FROM {table} AS t");
             self.import(table, &lines(client, &sql).await?).await?;
@@ -168,7 +167,7 @@ impl Demo<'_> {
         if let Some((line, problem)) = left.first() {
             bail!("a flight is refused, {}: {line}", problem.code);
         }
-        Ok(Imported {
+        Ok(FlightImport {
             taken,
             seconds,
             reasons: reasons.lines(),
@@ -177,23 +176,25 @@ impl Demo<'_> {
         })
     }
 
-    /// Puts in documents; they can be put in again. Returns how many are new, and which were refused, with why.
+    /// Puts in documents; they can be put in again. Returns how many are new, and which were
+    /// refused, with why.
     async fn import(
         &self,
         collection: &str,
         lines: &[String],
-    ) -> anyhow::Result<(u64, Vec<(String, Problem)>)> {
+    ) -> anyhow::Result<(u64, Vec<(String, DocumentProblem)>)> {
         let sent = stream::iter(lines.chunks(LINES)).map(|chunk| async move {
             let path = ["collections", collection, "import"].map(str::to_owned);
             let query = [("database", self.database), ("durability", "relaxed")];
             let query = query.map(|(name, value)| (name.to_owned(), value.to_owned()));
-            let raw = Raw {
+            let raw = RawRequest {
                 query: query.into(),
                 body: Some(("application/x-ndjson", chunk.join("\n").into_bytes())),
-                ..Raw::new(Method::POST, path.into())
+                ..RawRequest::new(Method::POST, path.into())
             };
-            let answer: Answer = read(self.api.raw(raw).await.and_then(|answer| answer.json()))?;
-            let line = |one: Refused| Some((chunk.get(one.line - 1)?.clone(), one.problem));
+            let answer: FlightBatchResponse =
+                read(self.api.raw(raw).await.and_then(|answer| answer.json()))?;
+            let line = |one: RefusalItem| Some((chunk.get(one.line - 1)?.clone(), one.problem));
             let refused = answer.refused.into_iter().filter_map(line);
             anyhow::Ok((answer.created, refused.collect::<Vec<_>>()))
         });
@@ -212,14 +213,14 @@ impl Demo<'_> {
     /// Changes an airport while changes are followed, and changes it back.
     async fn watch(&self, id: &str, airport: &Json) -> anyhow::Result<Option<String>> {
         let (begun, is_heard) = oneshot::channel();
-        let mut ear = Ear {
+        let mut ear = ChangeListener {
             database: self.database,
             begun: Some(begun),
             told: None,
         };
         let path = ["document-changes", "events"];
         let changed = async {
-            is_heard.await.context("changes are not followed")?;
+            is_heard.await.context("cannot follow changes")?;
             self.patch(id, &json!({"name": "Idlewild"})).await
         };
         let followed = async {
@@ -237,18 +238,18 @@ impl Demo<'_> {
 
     async fn patch(&self, id: &str, patch: &Json) -> anyhow::Result<()> {
         let path = ["documents", "airports", id].map(str::to_owned);
-        let raw = Raw {
+        let raw = RawRequest {
             query: vec![("database".to_owned(), self.database.to_owned())],
             body: Some((
                 "application/merge-patch+json",
                 patch.to_string().into_bytes(),
             )),
-            ..Raw::new(Method::PATCH, path.into())
+            ..RawRequest::new(Method::PATCH, path.into())
         };
         let answer = self.api.raw(raw).await;
         answer
             .map(drop)
-            .map_err(|failure| anyhow::anyhow!("an airport cannot be changed: {}", failure.message))
+            .map_err(|failure| anyhow::anyhow!("cannot change an airport: {}", failure.message))
     }
 }
 
@@ -257,13 +258,13 @@ async fn lines(client: &Client, sql: &str) -> anyhow::Result<Vec<String>> {
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-struct Ear<'a> {
+struct ChangeListener<'a> {
     database: &'a str,
     begun: Option<oneshot::Sender<()>>,
     told: Option<String>,
 }
 
-impl Listener for Ear<'_> {
+impl Listener for ChangeListener<'_> {
     const EVENT_BYTES_MAX: usize = 16 << 20;
 
     fn query(&self) -> Vec<(&str, String)> {
@@ -277,7 +278,7 @@ impl Listener for Ear<'_> {
         match event.kind {
             Some("following") => {
                 if let Some(begun) = self.begun.take() {
-                    // Nobody waits where it was given up.
+                    // The receiver is gone when the caller has stopped waiting.
                     _ = begun.send(());
                 }
             }
@@ -296,6 +297,9 @@ impl Listener for Ear<'_> {
     }
 
     fn lose(&self, failure: &Failure) {
-        tracing::debug!(message = failure.message, "the followed changes were lost");
+        tracing::debug!(
+            message = failure.message,
+            "lost the connection to the followed changes"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Two of the demo's views are followed while a flight changes, as by `egret view tail`: the change sets arrive as they are made.
+//! Two of the demo's views are followed while a flight changes, as by `egret view tail`: the change
+//! sets arrive as they are made.
 
 use std::time::Duration;
 
@@ -24,37 +25,34 @@ pub(super) const CHANGE: &str =
 const CHANGE_BACK: &str =
     "UPDATE flights SET dep_delay = -5 WHERE (carrier, flight, month, day) = ('EV', 4204, 12, 2)";
 
-/// What is not told by then does not come.
+/// How long deltas are waited for.
 const TOLD_MAX: Duration = Duration::from_secs(20);
 
-/// What a refresh changed in a view.
-pub(super) struct Told {
-    /// The view.
+/// Rows that a refresh changed in a view.
+pub(super) struct ViewDelta {
     pub view: &'static str,
     /// The rows that went and came, as JSON behind a sign.
     pub rows: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Changes {
-    rows: Vec<Row>,
+struct DeltaEvent {
+    rows: Vec<DeltaRow>,
 }
 
 #[derive(Deserialize)]
-struct Row {
+struct DeltaRow {
     weight: i64,
     row: Box<RawValue>,
 }
 
-/// Changes a flight while the views are followed, and changes it back. Returns what was told, or nothing where it does not come.
-///
-/// # Errors
-/// What the server says.
+/// Changes a flight while the views are followed, and changes it back. Returns the deltas that
+/// followers received; `None` if they do not come.
 pub(super) async fn watch(
     api: &Api,
     client: &Client,
     database: &str,
-) -> anyhow::Result<Option<Vec<Told>>> {
+) -> anyhow::Result<Option<Vec<ViewDelta>>> {
     // An earlier start may have ended in between.
     client.batch_execute(CHANGE_BACK).await?;
     for view in FOLLOWED {
@@ -68,7 +66,7 @@ pub(super) async fn watch(
     });
     let changed = async {
         for is_heard in heard {
-            is_heard.await.context("a view is not followed")?;
+            is_heard.await.context("cannot follow a view")?;
         }
         client.batch_execute(CHANGE).await?;
         for view in FOLLOWED {
@@ -83,7 +81,9 @@ pub(super) async fn watch(
     let Ok(told) = told else { return Ok(None) };
     let (one, other, ()) = told?;
     let told = FOLLOWED.into_iter().zip([one, other]);
-    Ok(Some(told.map(|(view, rows)| Told { view, rows }).collect()))
+    Ok(Some(
+        told.map(|(view, rows)| ViewDelta { view, rows }).collect(),
+    ))
 }
 
 /// Follows a view until something changed in it. Tells where it is connected.
@@ -93,25 +93,24 @@ async fn listen(
     database: &str,
     begun: oneshot::Sender<()>,
 ) -> anyhow::Result<Vec<String>> {
-    let mut ear = Ear {
+    let mut ear = DeltaListener {
         database,
         begun: Some(begun),
         rows: Vec::new(),
     };
     let path = ["views", view, "changes"];
     let followed = follow(&path, api, &mut ear).await;
-    followed
-        .map_err(|failure| anyhow::anyhow!("a view cannot be followed: {}", failure.message))?;
+    followed.map_err(|failure| anyhow::anyhow!("cannot follow a view: {}", failure.message))?;
     Ok(ear.rows)
 }
 
-struct Ear<'a> {
+struct DeltaListener<'a> {
     database: &'a str,
     begun: Option<oneshot::Sender<()>>,
     rows: Vec<String>,
 }
 
-impl Listener for Ear<'_> {
+impl Listener for DeltaListener<'_> {
     const EVENT_BYTES_MAX: usize = 1 << 20;
 
     fn query(&self) -> Vec<(&str, String)> {
@@ -122,12 +121,12 @@ impl Listener for Ear<'_> {
         match event.kind {
             Some("following") => {
                 if let Some(begun) = self.begun.take() {
-                    // Nobody waits where it was given up.
+                    // The receiver is gone when the caller has stopped waiting.
                     _ = begun.send(());
                 }
             }
             Some("changes") => {
-                let changes: Changes = serde_json::from_str(event.data)
+                let changes: DeltaEvent = serde_json::from_str(event.data)
                     .map_err(|error| Failure::failed("unexpected_answer", error.to_string()))?;
                 self.rows.extend(changes.rows.iter().map(|row| {
                     let sign = if row.weight > 0 { "+" } else { "-" };
@@ -144,6 +143,9 @@ impl Listener for Ear<'_> {
     }
 
     fn lose(&self, failure: &Failure) {
-        tracing::debug!(message = failure.message, "a followed view was lost");
+        tracing::debug!(
+            message = failure.message,
+            "lost the connection to a followed view"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The demo's series: the weather of every hour at New York's airports in 2013, and counters of what departed from them.
-//! They are imported through the HTTP door, with the times they have.
+//! The demo's series: the weather of every hour at New York's airports in 2013, and counters of
+//! what departed from them. They are imported through the HTTP door, with the times they have.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,8 +8,8 @@ use anyhow::Context;
 use bytes::Bytes;
 use csv::StringRecord;
 use egret_base::Timestamp;
-use egret_series::model::{Labels, METRIC_NAME, SeriesSamples};
-use egret_series::wire::json_lines::append_line;
+use egret_metrics_model::{Labels, METRIC_NAME, SeriesSamples};
+use egret_metrics_wire::json_lines::append_line;
 use futures_util::stream;
 use serde::Deserialize;
 
@@ -59,16 +59,17 @@ type Departures = [f64; 3];
 /// Values by time, by series.
 type Samples = BTreeMap<Labels, BTreeMap<i64, f64>>;
 
-/// What came of the demo's series.
-pub(super) struct Imported {
-    /// Samples that this start imported, and how long that took, in milliseconds; `None` when an earlier one did.
+/// Results of the demo's series.
+pub(super) struct MetricsResult {
+    /// Samples that this start imported, and how long that took, in milliseconds; `None` when an
+    /// earlier one did.
     pub samples: Option<(u64, f64)>,
     /// The answer to [`WORST`]: carrier and percentage.
     pub worst: Vec<(String, f64)>,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct QueryResponse {
     data: Vector,
 }
 
@@ -84,22 +85,23 @@ struct Sample {
 }
 
 #[derive(Deserialize)]
-struct Receipt {
+struct ImportReceipt {
     samples: u64,
 }
 
 /// Imports the series, unless an earlier start has, and asks something about them.
-pub(super) async fn import(api: &Api) -> anyhow::Result<Imported> {
+pub(super) async fn import(api: &Api) -> anyhow::Result<MetricsResult> {
     let known = query(api, MARK).await?;
-    let samples = match known.is_empty() {
-        true => Some(upload(api).await?),
-        false => None,
+    let samples = if known.is_empty() {
+        Some(upload(api).await?)
+    } else {
+        None
     };
     let worst = query(api, WORST).await?.into_iter().map(|sample| {
         let carrier = sample.metric.get("carrier").cloned().unwrap_or_default();
         Ok((carrier, sample.value.1.parse()?))
     });
-    Ok(Imported {
+    Ok(MetricsResult {
         samples,
         worst: worst.collect::<anyhow::Result<_>>()?,
     })
@@ -107,7 +109,7 @@ pub(super) async fn import(api: &Api) -> anyhow::Result<Imported> {
 
 async fn query(api: &Api, text: &str) -> anyhow::Result<Vec<Sample>> {
     let form = [("query", text), ("time", YEAR_END)];
-    let answer: Answer = read(api.ask_prometheus(&["query"], &form).await)?;
+    let answer: QueryResponse = read(api.ask_prometheus(&["query"], &form).await)?;
     Ok(answer.data.result)
 }
 
@@ -128,7 +130,7 @@ async fn upload(api: &Api) -> anyhow::Result<(u64, f64)> {
     });
     let query = [("format", "jsonl")];
     let sent = api.upload(&["series", "import"], &query, false, stream::iter(lines));
-    let receipt: Receipt = read(sent.await)?;
+    let receipt: ImportReceipt = read(sent.await)?;
     Ok((receipt.samples, started.elapsed().as_secs_f64() * 1e3))
 }
 
@@ -176,7 +178,8 @@ fn weather() -> anyhow::Result<Samples> {
     Ok(samples)
 }
 
-/// Counters that have a value at the end of each hour of the year, whether anything departed in it or not.
+/// Counters that have a value at the end of each hour of the year, whether anything departed in it
+/// or not.
 fn departures() -> anyhow::Result<Samples> {
     let mut by_hour: BTreeMap<(String, String), BTreeMap<i64, Departures>> = BTreeMap::new();
     let columns = ["origin", "carrier", "time_hour", "dep_delay"];

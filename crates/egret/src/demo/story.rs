@@ -4,18 +4,17 @@ use std::time::Instant;
 
 use anyhow::Context;
 use egret_branches::model::{Branch, BranchName, DEFAULT_TENANT, NewBranch};
-use egret_branches::{Branches, Created};
+use egret_branches::{Branches, CreateOutcome};
 use egret_postgres::pool;
 
-use super::{Outcome, delays, documents, follow, load, metrics, views};
+use super::load_progress::loading_bar;
+use super::{LoadOutcome, delays, documents, follow, load, metrics, views};
 use crate::api::{Api, Credentials};
 use crate::configuration::Configuration;
-use crate::output::{Output, loading_bar};
-use crate::serve::{Egret, Embedded};
+use crate::output::Output;
+use crate::serve::{Egret, EmbeddedParts};
 
-/// The demo's database.
 const DATABASE: &str = "flights";
-/// The demo's branch.
 const BRANCH: &str = "demo";
 const COUNT: &str = "SELECT count(*) FROM flights WHERE carrier = 'UA'";
 const CHANGE: &str = "DELETE FROM flights WHERE carrier = 'UA'";
@@ -25,7 +24,7 @@ const LATE: &str = "SELECT a.name, count(*), round(avg(arr_delay)::numeric, 1) A
 
 /// Runs the server with the demo in it until a signal asks for a stop.
 pub(crate) async fn run(configuration: &Configuration, output: Output) -> anyhow::Result<()> {
-    // What is measured in the demo is of 2013: unless somebody says otherwise, it is kept.
+    // The demo's metrics are of 2013: unless a retention is set, they are kept.
     let configuration = &configuration.or("series.retention", "0", "egret demo");
     // Its own requests would leave hundreds of lines between those of the story.
     let configuration = &configuration.or("server.access_log", "false", "egret demo");
@@ -59,7 +58,7 @@ async fn tell(egret: &Egret, configuration: &Configuration, output: Output) -> a
         let template = branches.refresh_template().await?;
         let ms: f64 = template.phases.iter().map(|phase| phase.ms).sum();
         output.story(&format!(
-            "made a template of the database as it is now in {ms:.0} ms"
+            "created a template of the current database in {ms:.0} ms"
         ))?;
     }
     let branch = fresh_branch(branches, output).await?;
@@ -70,7 +69,7 @@ async fn tell(egret: &Egret, configuration: &Configuration, output: Output) -> a
             .map(|phase| format!("{} {:.1}", phase.name, phase.ms))
             .collect();
         output.story(&format!(
-            "branch `{BRANCH}` was made in {:.1} ms ({})",
+            "created branch `{BRANCH}` in {:.1} ms ({})",
             receipt.total_ms,
             phases.join(", ")
         ))?;
@@ -85,7 +84,7 @@ async fn tell(egret: &Egret, configuration: &Configuration, output: Output) -> a
 }
 
 /// A session in the demo's database that means its tables.
-fn in_public(embedded: &Embedded) -> egret_postgres::tokio_postgres::Config {
+fn in_public(embedded: &EmbeddedParts) -> egret_postgres::tokio_postgres::Config {
     let mut connection = embedded.postgres.connection(DATABASE, "demo");
     let options = connection.get_options().unwrap_or_default();
     // Of two values of a setting the later one holds.
@@ -95,7 +94,7 @@ fn in_public(embedded: &Embedded) -> egret_postgres::tokio_postgres::Config {
 }
 
 /// Makes the database and loads it, unless an earlier start has.
-async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()> {
+async fn load_flights(embedded: &EmbeddedParts, output: Output) -> anyhow::Result<()> {
     let server = &embedded.postgres;
     let admin = pool::connect(&server.connection("postgres", "demo")).await?;
     let exists = "SELECT 1 FROM pg_database WHERE datname = $1";
@@ -105,7 +104,7 @@ async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()>
     let mut client = pool::connect(&in_public(embedded)).await?;
     let loaded = load(&mut client, &mut loading_bar()).await?;
     let said = match loaded {
-        Outcome::Loaded(receipt) => format!(
+        LoadOutcome::Loaded(receipt) => format!(
             "loaded {} rows ({} flights out of New York in 2013) in {:.1} s",
             receipt.rows(),
             receipt
@@ -115,7 +114,7 @@ async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()>
                 .map_or(0, |table| table.rows),
             receipt.total_ms as f64 / 1e3,
         ),
-        Outcome::AlreadyLoaded => "the flights are there already".to_owned(),
+        LoadOutcome::AlreadyLoaded => "the flights are already loaded".to_owned(),
     };
     Ok(output.story(&said)?)
 }
@@ -123,21 +122,21 @@ async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()>
 /// The demo's branch as its template is: made, or reset when it is there.
 async fn fresh_branch(branches: &Branches, output: Output) -> anyhow::Result<Branch> {
     match branches.create(NewBranch::named(name())).await? {
-        Created::New(branch) => Ok(branch),
-        Created::Existing(_) => {
-            output.story("branch `demo` was there and is reset to its template")?;
+        CreateOutcome::New(branch) => Ok(branch),
+        CreateOutcome::Existing(_) => {
+            output.story("branch `demo` exists; reset it to its template")?;
             Ok(branches.reset(DEFAULT_TENANT, &name(), None).await?)
         }
     }
 }
 
-async fn try_something(embedded: &Embedded, output: Output) -> anyhow::Result<()> {
+async fn try_something(embedded: &EmbeddedParts, output: Output) -> anyhow::Result<()> {
     let branches = &embedded.branches;
     let late = branches
         .query(DEFAULT_TENANT, &name(), DATABASE, LATE, &[], None)
         .await?;
     let mut text = format!(
-        "\nOn the branch, the airlines that came latest ({:.0} ms):\n",
+        "\nOn the branch, the airlines with the longest delays ({:.0} ms):\n",
         late.elapsed_ms
     );
     for row in &late.rows {
@@ -195,7 +194,7 @@ async fn import_series(api: &Api, output: Output) -> anyhow::Result<()> {
             "weather and departures of 2013 as series: {samples} samples imported in {:.1} s\n",
             ms / 1e3
         ),
-        None => "weather and departures of 2013 are there as series already\n".to_owned(),
+        None => "weather and departures of 2013 are already stored as series\n".to_owned(),
     };
     text.push_str(&format!("  {}\n", metrics::WORST));
     for (carrier, percentage) in imported.worst {
@@ -207,16 +206,17 @@ async fn import_series(api: &Api, output: Output) -> anyhow::Result<()> {
 }
 
 /// Has results of queries kept fresh.
-async fn keep_views(embedded: &Embedded, api: &Api, output: Output) -> anyhow::Result<()> {
+async fn keep_views(embedded: &EmbeddedParts, api: &Api, output: Output) -> anyhow::Result<()> {
     let kept = views::keep(api, &in_public(embedded), DATABASE).await?;
     let made: Vec<String> = kept
         .made
         .iter()
         .map(|(name, ms)| format!("`{name}` in {ms:.0} ms"))
         .collect();
-    let mut text = match made.is_empty() {
-        false => format!("views were filled: {}\n", made.join(", ")),
-        true => "the views are there already, from an earlier start\n".to_owned(),
+    let mut text = if !made.is_empty() {
+        format!("created views: {}\n", made.join(", "))
+    } else {
+        "the views exist already, from an earlier start\n".to_owned()
     };
     match kept.changed {
         Some(changed) => {
@@ -235,7 +235,7 @@ async fn keep_views(embedded: &Embedded, api: &Api, output: Output) -> anyhow::R
             ));
         }
         None => text.push_str(
-            "  they, or the flights, are not as the demo made them: nothing is shown of them\n",
+            "  the views or the flights were changed since the demo created them: nothing to show\n",
         ),
     }
     if let Some(told) = kept.told {
@@ -244,7 +244,7 @@ async fn keep_views(embedded: &Embedded, api: &Api, output: Output) -> anyhow::R
             follow::CHANGE
         ));
         for told in told {
-            text.push_str(&format!("  {} tells:\n", told.view));
+            text.push_str(&format!("  changes of {}:\n", told.view));
             for row in told.rows {
                 text.push_str(&format!("    {row}\n"));
             }
@@ -254,24 +254,24 @@ async fn keep_views(embedded: &Embedded, api: &Api, output: Output) -> anyhow::R
 }
 
 /// Keeps the flights as documents as well.
-async fn keep_documents(embedded: &Embedded, api: &Api, output: Output) -> anyhow::Result<()> {
+async fn keep_documents(embedded: &EmbeddedParts, api: &Api, output: Output) -> anyhow::Result<()> {
     let kept = documents::keep(api, &in_public(embedded), DATABASE).await?;
     let mut text = match kept.imported {
         Some(imported) => {
             let mut text = format!(
-                "flights as documents that refer to airlines, planes and airports: {} are taken in {:.1} s, the others are refused\n",
+                "flights as documents with references to airlines, planes and airports: {} accepted in {:.1} s, the others refused\n",
                 imported.taken, imported.seconds,
             );
             for reason in imported.reasons {
                 text.push_str(&format!("  {reason}\n"));
             }
             text.push_str(&format!(
-                "  {} documents are made of that report, and the other {} flights are taken\n",
+                "  {} missing documents are created from that report, and the other {} flights are accepted\n",
                 imported.missing, imported.taken_then,
             ));
             text
         }
-        None => "the flights are there as documents already\n".to_owned(),
+        None => "the flights are already stored as documents\n".to_owned(),
     };
     text.push_str(&format!(
         "POST /v1/documents/flights {}\n  is refused: {}\nDELETE the document of JFK\n  is refused: {}\n",
@@ -281,14 +281,18 @@ async fn keep_documents(embedded: &Embedded, api: &Api, output: Output) -> anyho
     ));
     if let Some(told) = kept.told {
         text.push_str(&format!(
-            "PATCH it, while changes are followed\n  tells: {told}\n"
+            "PATCH it, while changes are followed\n  change: {told}\n"
         ));
     }
     Ok(output.story(&text)?)
 }
 
 /// Lets the queue have something to do. Returns the id of a task that was completed.
-async fn work_on_delays(embedded: &Embedded, api: &Api, output: Output) -> anyhow::Result<String> {
+async fn work_on_delays(
+    embedded: &EmbeddedParts,
+    api: &Api,
+    output: Output,
+) -> anyhow::Result<String> {
     let worked = delays::work(api, &in_public(embedded), DATABASE).await?;
     let mut text = match worked.enqueue_ms {
         Some(ms) => format!(
@@ -296,12 +300,12 @@ async fn work_on_delays(embedded: &Embedded, api: &Api, output: Output) -> anyho
             delays::ENQUEUE.trim_end()
         ),
         None => format!(
-            "the tasks of queue `{}` are there already, from an earlier start\n",
+            "the tasks of queue `{}` exist already, from an earlier start\n",
             delays::QUEUE
         ),
     };
     text.push_str(&format!(
-        "  tasks worked on through the HTTP door  {:>6} ({:.0} ms)\n  the result of one: {}\n",
+        "  tasks completed through the HTTP API   {:>6} ({:.0} ms)\n  the result of one: {}\n",
         worked.tasks, worked.work_ms, worked.sample.result
     ));
     output.story(&text)?;

@@ -1,6 +1,7 @@
-//! The demo's views: delays by carrier and month, routes with the names of airports, on the first of them the worst month
-//! of each carrier, the worst routes, and delays by the weather at the airport. Flights are changed, and changed back, to show what a
-//! refresh does. They are made through the HTTP door, as by any program.
+//! The demo's views: delays by carrier and month, routes with the names of airports, on the first
+//! of them the worst month of each carrier, the worst routes, and delays by the weather at the
+//! airport. Flights are changed, and changed back, to show what a refresh does. They are made
+//! through the HTTP door, as by any program.
 
 use anyhow::Context;
 use egret_postgres::pool;
@@ -9,10 +10,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::delays::read;
-use super::follow::{self, Told};
+use super::follow::{self, ViewDelta};
 use crate::api::Api;
 
-/// The views in the order in which they can be made: names, queries, and the schedule of those that have one of their own.
+/// The views in the order in which they can be made: names, queries, and the schedule of those that
+/// have one of their own.
 const VIEWS: [(&str, &str, Option<&str>); 5] = [
     (
         "late_by_carrier",
@@ -40,32 +42,33 @@ const CHANGE_BACK: &str =
 /// The airline of that flight, and the mean delay of its worst month in minutes.
 const SHOWN: &str = "SELECT a.name, round(w.delay, 1)::text FROM worst AS w JOIN airlines AS a USING (carrier) WHERE carrier = 'AS'";
 
-/// What came of the demo's views.
-pub(super) struct Kept {
+/// Results of the demo's views.
+pub(super) struct ViewsResult {
     /// The views that this start has made, and how long it took to fill each, in milliseconds.
     pub made: Vec<(&'static str, f64)>,
-    /// What the change did; `None` where a view is not the demo's or not kept fresh, or the flight is gone.
-    pub changed: Option<Changed>,
-    /// What those were told who followed two of them while another flight changed.
-    pub told: Option<Vec<Told>>,
+    /// What the change did; `None` where a view is not the demo's or not kept fresh, or the flight
+    /// is gone.
+    pub changed: Option<FlightChange>,
+    /// The deltas that followers of two views received while another flight changed.
+    pub told: Option<Vec<ViewDelta>>,
 }
 
 /// What a change to one flight did.
-pub(super) struct Changed {
+pub(super) struct FlightChange {
     /// The airline whose row in `worst` is another now.
     pub airline: String,
     /// The mean delay of its worst month before, in minutes, …
     pub before: String,
-    /// … and after.
+    /// … and after the change.
     pub after: String,
     /// What the refresh did with the view that the change is in first.
-    pub refresh: Refresh,
+    pub refresh: RefreshSummary,
 }
 
-/// A refresh as it is told.
+/// Summary of a refresh, as the API returns it.
 #[derive(Deserialize)]
-pub(super) struct Refresh {
-    /// `incremental` or `full`.
+pub(super) struct RefreshSummary {
+    /// Kind of the refresh: `incremental` or `full`.
     pub outcome: String,
     /// Rows of changes that were read.
     pub changes: i64,
@@ -76,10 +79,10 @@ pub(super) struct Refresh {
 }
 
 #[derive(Deserialize)]
-struct View {
+struct ViewSummary {
     query: String,
     state: String,
-    last_refresh: Option<Refresh>,
+    last_refresh: Option<RefreshSummary>,
 }
 
 /// Makes the views that are not there, changes a flight, and looks what became of them.
@@ -87,13 +90,13 @@ pub(super) async fn keep(
     api: &Api,
     source: &egret_postgres::tokio_postgres::Config,
     database: &str,
-) -> anyhow::Result<Kept> {
+) -> anyhow::Result<ViewsResult> {
     let mut made = Vec::new();
     let mut is_whole = true;
     for (name, query, schedule) in VIEWS {
         let known = match api.get(&["views", name], &[("database", database)]).await {
             Err(failure) if failure.code == "view_not_found" => None,
-            answer => Some(read::<View>(answer)?),
+            answer => Some(read::<ViewSummary>(answer)?),
         };
         if let Some(known) = known {
             is_whole &= known.query == query && known.state == "active";
@@ -101,8 +104,10 @@ pub(super) async fn keep(
         }
         let view =
             json!({"name": name, "query": query, "schedule": schedule, "database": database});
-        let view: View = read(api.post(&["views"], view).await)?;
-        let filled = view.last_refresh.context("a view was not filled")?;
+        let view: ViewSummary = read(api.post(&["views"], view).await)?;
+        let filled = view
+            .last_refresh
+            .context("the created view reports no refresh")?;
         made.push((name, filled.took_ms));
     }
     let (mut changed, mut told) = (None, None);
@@ -111,14 +116,18 @@ pub(super) async fn keep(
         changed = change(api, &client, database).await?;
         told = follow::watch(api, &client, database).await?;
     }
-    Ok(Kept {
+    Ok(ViewsResult {
         made,
         changed,
         told,
     })
 }
 
-async fn change(api: &Api, client: &Client, database: &str) -> anyhow::Result<Option<Changed>> {
+async fn change(
+    api: &Api,
+    client: &Client,
+    database: &str,
+) -> anyhow::Result<Option<FlightChange>> {
     // An earlier start may have ended in between.
     client.batch_execute(CHANGE_BACK).await?;
     refresh(api, "worst", database).await?;
@@ -127,16 +136,18 @@ async fn change(api: &Api, client: &Client, database: &str) -> anyhow::Result<Op
     refresh(api, "worst", database).await?;
     let after = client.query_opt(SHOWN, &[]).await?;
     let query = [("database", database)];
-    let first: View = read(api.get(&["views", "late_by_carrier"], &query).await)?;
+    let first: ViewSummary = read(api.get(&["views", "late_by_carrier"], &query).await)?;
     client.batch_execute(CHANGE_BACK).await?;
     let (Some(before), Some(after)) = (before, after) else {
         return Ok(None);
     };
-    Ok(Some(Changed {
+    Ok(Some(FlightChange {
         airline: before.get(0),
         before: before.get(1),
         after: after.get(1),
-        refresh: first.last_refresh.context("a view was not refreshed")?,
+        refresh: first
+            .last_refresh
+            .context("the refreshed view reports no refresh")?,
     }))
 }
 

@@ -1,9 +1,9 @@
-//! The clock of the program: opened before everything that takes its time from it, watched while Egret
-//! runs, and kept for the next start.
+//! The clock of the program: opened before everything that takes its time from it, watched while
+//! Egret runs, and kept for the next start.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::SteadyClock;
@@ -11,7 +11,8 @@ use egret_base::clock::ClockStatus;
 use egret_base::clock::model::{ClockPolicy, ClockState};
 use egret_base::condition::{self, Condition};
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
+use egret_base::sync::lock;
 use egret_server::Metrics;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
@@ -21,14 +22,14 @@ use tokio::time::MissedTickBehavior;
 egret_base::settings! {
     /// Settings of the clock that everything in Egret goes by.
     pub struct ClockConfig in "clock" {
-        /// How far the machine's wall clock may jump, while Egret runs or between two of its runs on one boot
-        /// of the machine, and still be followed. Over it Egret's time is held: it goes on by what has
-        /// elapsed until the wall clock is set right or `egret clock release` accepts it. Several jumps
-        /// within an hour count together.
-        jump_max: Span = Span::secs(300); positive,
-        /// How far the wall clock may be ahead of Egret's last stop at the first start after a boot of the
-        /// machine; over it Egret's time is held likewise.
-        start_jump_max: Span = Span::secs(31 * 86_400); positive,
+        /// Largest jump of the machine's wall clock that Egret follows, while it runs or between
+        /// two of its runs in one boot of the machine. After a larger jump Egret's time is held: it
+        /// advances by the elapsed time until the wall clock is corrected or `egret clock release`
+        /// accepts it. Jumps within an hour are added up.
+        jump_max: ConfigDuration = ConfigDuration::secs(300); positive,
+        /// Largest difference between the wall clock and Egret's last stop that is accepted at the
+        /// first start after a boot of the machine; over it Egret's time is held in the same way.
+        start_jump_max: ConfigDuration = ConfigDuration::secs(31 * 86_400); positive,
     }
 }
 
@@ -46,7 +47,7 @@ pub(super) fn open(path: &Path, config: &ClockConfig) -> SteadyClock {
     };
     let (clock, problems) = SteadyClock::open(path, policy);
     for error in problems {
-        tracing::warn!(%error, "the clock's record is not usable: a wrong wall clock may go unnoticed at this start or the next");
+        tracing::warn!(%error, "cannot use the clock's record: a wrong wall clock may go unnoticed at this start or the next");
     }
     clock
 }
@@ -159,7 +160,7 @@ async fn save(clock: &Arc<SteadyClock>, unsaved: &Condition) {
     };
     match saved {
         Ok(Ok(())) => {
-            unsaved.recover("the clock's record is written again");
+            unsaved.recover("writing the clock's record works again");
         }
         Ok(Err(error)) => {
             unsaved.fail(
@@ -184,7 +185,7 @@ impl Service for ClockService {
                 self.stopping.subscribe(),
             );
             let task = tokio::spawn(watching);
-            *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+            *lock(&self.watching) = Some(task);
             Ok(())
         })
     }
@@ -195,13 +196,9 @@ impl Service for ClockService {
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // Nobody receives it when the service never started.
+            // The receiver is gone when the service never started.
             let _ = self.stopping.send(true);
-            let task = self
-                .watching
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            let task = lock(&self.watching).take();
             if let Some(task) = task {
                 if let Err(error) = task.await {
                     tracing::error!(%error, "the watch of the clock panicked");

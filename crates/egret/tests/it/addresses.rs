@@ -1,4 +1,5 @@
-//! Which certificates of a server the command line trusts, and what it says of an address where something else answers.
+//! Which certificates of a server the command line trusts, and what it says of an address where
+//! something else answers.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +11,8 @@ use rustix::process::Signal;
 
 use crate::place::{Place, text};
 
-/// Writes a self-signed certificate of an authority and its key, as `openssl req -x509` makes them; returns their paths.
+/// Writes a self-signed certificate of an authority and its key, as `openssl req -x509` makes them;
+/// returns their paths.
 fn write_self_signed(place: &Place, name: &str) -> [String; 2] {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -44,7 +46,7 @@ fn a_self_signed_certificate_is_trusted_where_ca_file_holds_it() {
     assert_eq!(code, Some(0), "{message}");
     let renamed = format!("https://localhost:{port}");
     for (url, trusted, advice) in [
-        (&address, &other, "name this very certificate by --ca-file"),
+        (&address, &other, "name this certificate by --ca-file"),
         (&renamed, &certificate, "for another host"),
     ] {
         let (code, message) = list(&["--url", url, "--ca-file", trusted]);
@@ -54,7 +56,7 @@ fn a_self_signed_certificate_is_trusted_where_ca_file_holds_it() {
     // The door speaks TLS only.
     let (code, message) = list(&["--url", &format!("http://127.0.0.1:{port}")]);
     assert_eq!(code, Some(3), "{message}");
-    assert!(message.contains("https:// may be meant"), "{message}");
+    assert!(message.contains("try https://"), "{message}");
     server.stop(Signal::TERM);
 }
 
@@ -79,7 +81,7 @@ fn an_address_that_speaks_no_tls_is_told_from_a_server_that_does_not_run() {
         let ran = place.run(&["token", "list", "--url", &url]);
         let message = text(&ran.stderr);
         assert_eq!(ran.status.code(), Some(3), "{message}");
-        assert!(message.contains("http:// may be meant"), "{message}");
+        assert!(message.contains("try http://"), "{message}");
         serving.join().unwrap();
     }
 }
@@ -90,7 +92,7 @@ fn a_refusal_that_is_cut_off_is_told_from_another_program() {
     let place = Place::new("cut-off");
     let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 20\r\n\r\n";
     for (answer, expected) in [
-        (format!("{head}{{\"code\":"), "was cut off"),
+        (format!("{head}{{\"code\":"), "was truncated"),
         (format!("{head}<html>no Egret</html"), "is not Egret"),
     ] {
         let (port, serving) = answer_once(answer.leak());

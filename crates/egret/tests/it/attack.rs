@@ -9,6 +9,7 @@ mod local_user;
 mod outgoing;
 mod queue;
 mod registry;
+mod repair;
 mod replaced;
 mod rights;
 mod routes;

@@ -1,7 +1,9 @@
-//! `egret bench branches`, with an Egret of its own and against a running one, which is left as it was.
+//! `egret bench branches`, with an Egret of its own and against a running one, which is left as it
+//! was.
 
 use std::fs;
 
+use egret_base::test_support::eventually_blocking;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -114,10 +116,10 @@ fn a_running_egret_is_left_as_it_was() {
     let before = destroyed();
     let mut bench = place.spawn(&line.split_whitespace().collect::<Vec<_>>());
     // Until users are at work, in the second burst at least.
-    while destroyed() < before + 5 {
+    eventually_blocking("five branches are destroyed", || {
         assert!(bench.is_running());
-        std::thread::yield_now();
-    }
+        destroyed() >= before + 5
+    });
     assert_eq!(bench.interrupt(), Some(1));
     unchanged();
     server.stop(Signal::TERM);

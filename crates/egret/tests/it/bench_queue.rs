@@ -1,5 +1,5 @@
-//! `egret bench queue` and `egret bench log`: every scenario at small size, with an Egret of its own and
-//! against a running one. What is measured is checked, not how fast it is.
+//! `egret bench queue` and `egret bench log`: every scenario at small size, with an Egret of its
+//! own and against a running one. What is measured is checked, not how fast it is.
 
 use std::fs;
 
@@ -123,7 +123,7 @@ fn a_running_egret_keeps_no_queue_of_a_measurement() {
     let words = format!("bench queue {SMALL} --durability none {address}");
     let output = place.run(&words.split_whitespace().collect::<Vec<_>>());
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("are for a private Egret"));
+    assert!(text(&output.stderr).contains("need --private"));
     server.stop(Signal::TERM);
     assert_eq!(place.left_behind(), Vec::<String>::new());
 }

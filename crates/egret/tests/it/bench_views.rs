@@ -1,5 +1,5 @@
-//! `egret bench views`, small, with an Egret of its own and against a running one. What is measured is checked, not how fast
-//! it is.
+//! `egret bench views`, small, with an Egret of its own and against a running one. What is measured
+//! is checked, not how fast it is.
 
 use std::fs;
 
@@ -100,7 +100,7 @@ fn a_query_that_is_refused_is_a_finding() {
     let warnings = result["warnings"].as_array().unwrap();
     let warnings: Vec<&str> = warnings.iter().filter_map(Value::as_str).collect();
     for mode in ["full", "auto"] {
-        let begin = format!("tpch.q06.{mode}: make the view ");
+        let begin = format!("tpch.q06.{mode}: create the view ");
         assert!(
             warnings.iter().any(|text| text.starts_with(&begin)),
             "{warnings:?}"

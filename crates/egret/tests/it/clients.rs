@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::place::{Place, text};
 
-/// What `tests/clients/prepare` installed.
+/// A program that `tests/clients/prepare` has installed.
 pub fn installed(variable: &str, fallback: &str) -> PathBuf {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-clients");
     std::env::var_os(variable).map_or_else(|| beside.join(fallback), PathBuf::from)

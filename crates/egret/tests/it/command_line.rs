@@ -280,7 +280,7 @@ async fn where_the_token_comes_from() {
         expect![[r#"
             exit 1
             error: a token is needed
-             hint: no token was found: set EGRET_TOKEN or give --token-file; the first start leaves one in admin.token in the data directory
+             hint: no token was found: set EGRET_TOKEN or give --token-file; the first start of the server writes one to admin.token in the data directory
              request r-1
         "#]],
     );
@@ -288,7 +288,7 @@ async fn where_the_token_comes_from() {
     std::fs::write(&admin, format!("{TOKEN}\n")).unwrap();
     none.check(
         &["branch", "list"],
-        expect!["exit 0\nno branches: make one with `egret branch create NAME`\n"],
+        expect!["exit 0\nno branches: create one with `egret branch create NAME`\n"],
     );
 
     // The flag wins over the variable, the variable over the data directory.
@@ -298,7 +298,7 @@ async fn where_the_token_comes_from() {
         expect![[r#"
             exit 1
             error: a token is needed
-             hint: the token is unknown, revoked or expired: `egret token list` shows those that are good
+             hint: the token is unknown, revoked or expired: `egret token list` lists the valid ones
              request r-1
         "#]],
     );
@@ -309,7 +309,7 @@ async fn where_the_token_comes_from() {
             "--token-file",
             &admin.display().to_string(),
         ],
-        expect!["exit 0\nno branches: make one with `egret branch create NAME`\n"],
+        expect!["exit 0\nno branches: create one with `egret branch create NAME`\n"],
     );
     wrong.check(
         &["branch", "list", "--token-file", "gone.token"],
@@ -363,8 +363,8 @@ async fn slips_are_told_and_nothing_found_is_told_as_such() {
         &["branch", "resume", "x"],
         expect![[r#"
             exit 1
-            error: this server has no branches: they need the embedded server, and it stands on an external one (postgres.url)
-             hint: unset postgres.url to run the embedded server; `egret status` shows what this one stands on
+            error: this server has no branches: they need the embedded PostgreSQL, and it uses an external one (postgres.url)
+             hint: unset postgres.url to run the embedded PostgreSQL; `egret status` shows which one this server uses
              request r-1
         "#]],
     );

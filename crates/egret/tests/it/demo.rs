@@ -1,15 +1,15 @@
 //! The demo's load against a real server: complete, typed, all or nothing, and once.
 
-use egret::demo::{self, Outcome, Progress};
+use egret::demo::{self, LoadOutcome, LoadProgress};
 use tokio_postgres::Client;
 
-use crate::server::Server;
+use crate::server::PostgresServer;
 
 async fn count(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-async fn flights_database(server: &Server) -> Client {
+async fn flights_database(server: &PostgresServer) -> Client {
     let client = server.connect("postgres").await;
     client
         .batch_execute("CREATE DATABASE flights")
@@ -18,26 +18,26 @@ async fn flights_database(server: &Server) -> Client {
     server.connect("flights").await
 }
 
-async fn load(client: &mut Client) -> anyhow::Result<Outcome> {
+async fn load(client: &mut Client) -> anyhow::Result<LoadOutcome> {
     demo::load(client, &mut |_| {}).await
 }
 
 #[tokio::test]
 async fn everything_arrives_typed_and_keyed() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let mut client = flights_database(&server).await;
     let mut seen = Vec::new();
     let outcome = demo::load(&mut client, &mut |progress| seen.push(progress))
         .await
         .unwrap();
-    let Outcome::Loaded(receipt) = outcome else {
+    let LoadOutcome::Loaded(receipt) = outcome else {
         panic!("an empty database was taken for a loaded one");
     };
     assert_eq!(receipt.rows(), 336_776 + 16 + 1_458 + 3_322 + 26_115);
     assert_eq!(receipt.flights_without_plane, 52_606);
     assert_eq!(receipt.flights_without_airport, 7_602);
-    assert_eq!(seen.last(), Some(&Progress::Keys));
-    assert!(seen.contains(&Progress::Rows {
+    assert_eq!(seen.last(), Some(&LoadProgress::Keys));
+    assert!(seen.contains(&LoadProgress::Rows {
         sent: receipt.rows(),
         total: receipt.rows()
     }));
@@ -94,7 +94,7 @@ async fn everything_arrives_typed_and_keyed() {
 
 #[tokio::test]
 async fn a_second_load_does_nothing() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let mut client = flights_database(&server).await;
     load(&mut client).await.unwrap();
     client
@@ -103,7 +103,7 @@ async fn a_second_load_does_nothing() {
         .unwrap();
     assert!(matches!(
         load(&mut client).await.unwrap(),
-        Outcome::AlreadyLoaded
+        LoadOutcome::AlreadyLoaded
     ));
     assert_eq!(
         count(&client, "SELECT count(*) FROM flights").await,
@@ -113,7 +113,7 @@ async fn a_second_load_does_nothing() {
 
 #[tokio::test]
 async fn an_interrupted_load_leaves_nothing() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let mut client = flights_database(&server).await;
     let pid: i32 = client
         .query_one("SELECT pg_backend_pid()", &[])
@@ -124,7 +124,7 @@ async fn an_interrupted_load_leaves_nothing() {
     let runtime = tokio::runtime::Handle::current();
     let mut killed = false;
     let result = demo::load(&mut client, &mut |progress| {
-        if matches!(progress, Progress::Rows { sent, .. } if sent > 100_000) && !killed {
+        if matches!(progress, LoadProgress::Rows { sent, .. } if sent > 100_000) && !killed {
             killed = true;
             let other = other.clone();
             runtime.spawn(async move {
@@ -149,13 +149,13 @@ async fn an_interrupted_load_leaves_nothing() {
     );
     assert!(matches!(
         load(&mut client).await.unwrap(),
-        Outcome::Loaded(_)
+        LoadOutcome::Loaded(_)
     ));
 }
 
 #[tokio::test]
 async fn a_table_of_the_users_is_left_alone() {
-    let server = Server::start();
+    let server = PostgresServer::start();
     let mut client = server.connect("postgres").await;
     client
         .batch_execute("CREATE TABLE planes (mine int)")
@@ -163,7 +163,7 @@ async fn a_table_of_the_users_is_left_alone() {
         .unwrap();
     let error = load(&mut client).await.unwrap_err().to_string();
     assert!(
-        error.starts_with("the database already holds planes, which the demo did not make"),
+        error.starts_with("the database already has planes, which the demo did not create"),
         "{error}"
     );
     assert_eq!(count(&client, "SELECT count(*) FROM planes").await, 0);

@@ -1,4 +1,4 @@
-//! Documents with the whole program, beside a server of somebody else's: over HTTP, and `egret collection …` and `egret document …`.
+//! Documents with the whole program beside an external server, over HTTP and by commands.
 
 mod crash;
 mod described;
@@ -25,7 +25,7 @@ const COLLECTIONS: &str = r#"{"collections": [
         "schema": {"type": "object", "properties": {"number": {"type": "integer"}, "origin": {"type": "string"}, "delay": {"type": "integer"}},
             "required": ["number", "origin"]}}]}"#;
 
-struct Door {
+struct DocumentsClient {
     runtime: Runtime,
     http: Client,
     url: String,
@@ -33,13 +33,13 @@ struct Door {
 }
 
 /// An answer, read to its end.
-struct Answer {
+struct HttpAnswer {
     status: u16,
     headers: HeaderMap,
     body: String,
 }
 
-impl Answer {
+impl HttpAnswer {
     fn header(&self, name: HeaderName) -> String {
         self.headers[name].to_str().unwrap().to_owned()
     }
@@ -66,7 +66,7 @@ impl Answer {
     }
 }
 
-impl Door {
+impl DocumentsClient {
     fn of(place: &Place) -> Self {
         // Another test may have done so.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -79,10 +79,10 @@ impl Door {
         }
     }
 
-    fn send(&self, request: RequestBuilder) -> Answer {
+    fn send(&self, request: RequestBuilder) -> HttpAnswer {
         self.runtime.block_on(async {
             let response = request.bearer_auth(&self.token).send().await.unwrap();
-            Answer {
+            HttpAnswer {
                 status: response.status().as_u16(),
                 headers: response.headers().clone(),
                 body: response.text().await.unwrap(),
@@ -94,17 +94,17 @@ impl Door {
         self.http.request(method, format!("{}/{path}", self.url))
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    fn post(&self, path: &str, body: &Value) -> HttpAnswer {
         self.send(self.request(Method::POST, path).json(body))
     }
 
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> HttpAnswer {
         self.send(self.request(Method::GET, path))
     }
 }
 
-fn beside(purpose: &str) -> (crate::server::Server, Place, Server) {
-    let external = crate::server::Server::start();
+fn beside(purpose: &str) -> (crate::server::PostgresServer, Place, Server) {
+    let external = crate::server::PostgresServer::start();
     let mut place = Place::new(purpose);
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let server = place.start(&["serve"]);
@@ -114,7 +114,7 @@ fn beside(purpose: &str) -> (crate::server::Server, Place, Server) {
 #[test]
 fn documents_are_written_and_read_as_http_has_it() {
     let (_external, place, server) = beside("documents");
-    let door = Door::of(&place);
+    let door = DocumentsClient::of(&place);
     let collections: Value = serde_json::from_str(COLLECTIONS).unwrap();
     let (status, problem) = door.get("documents/airports").problem();
     assert_eq!(
@@ -141,7 +141,7 @@ fn documents_are_written_and_read_as_http_has_it() {
     server.stop(Signal::INT);
 }
 
-fn changed_under_conditions(door: &Door, jfk: &str, first: &str) {
+fn changed_under_conditions(door: &DocumentsClient, jfk: &str, first: &str) {
     let own = format!("documents/airports/{jfk}");
     let read = door.get(&own);
     assert_eq!((read.status, read.etag().as_str()), (200, first));
@@ -194,7 +194,7 @@ fn changed_under_conditions(door: &Door, jfk: &str, first: &str) {
 }
 
 /// Writes a flight, after some that are refused, so that the airport cannot go. Returns its id.
-fn refused_with_reasons(door: &Door, own: &str) -> String {
+fn refused_with_reasons(door: &DocumentsClient, own: &str) -> String {
     let (status, problem) = door
         .post("documents/flights", &json!({"number": "1", "origin": 7}))
         .problem();
@@ -229,7 +229,7 @@ fn refused_with_reasons(door: &Door, own: &str) -> String {
     flight
 }
 
-fn looked_for(door: &Door, jfk: &str, flight: &str) {
+fn looked_for(door: &DocumentsClient, jfk: &str, flight: &str) {
     let page: Value = door
         .get(
             "documents/flights?filter=/delay%20%3E%205&filter=/origin=JFK&count=exact&embed=origin",
@@ -288,7 +288,7 @@ fn looked_for(door: &Door, jfk: &str, flight: &str) {
     assert!(described["components"]["schemas"]["Problem"].is_object());
 }
 
-fn batched(door: &Door) {
+fn batched(door: &DocumentsClient) {
     let operations = json!([
         {"op": "upsert", "collection": "flights", "document": {"number": 2, "origin": "LAX"}},
         {"op": "upsert", "collection": "airports", "document": {"faa": "LAX"}},
@@ -358,13 +358,8 @@ fn said(place: &Place, input: &str, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), all)
 }
 
-/// What a command says: with this exit code, and all of these.
-fn check(
-    place: &Place,
-    (code, input): (i32, &str),
-    arguments: &[&str],
-    expected: &[&str],
-) -> String {
+/// Runs a command and checks its exit code, and that its output holds all of these texts.
+fn check(place: &Place, code: i32, input: &str, arguments: &[&str], expected: &[&str]) -> String {
     let (found, all) = said(place, input, arguments);
     assert_eq!(found, code, "{arguments:?}: {all}");
     for expected in expected {
@@ -377,7 +372,7 @@ fn check(
 fn documents_are_kept_by_commands() {
     let (_external, place, server) = beside("documents-cli");
     let done = |input: &str, arguments: &[&str], expected: &[&str]| {
-        check(&place, (0, input), arguments, expected)
+        check(&place, 0, input, arguments, expected)
     };
     let apply = ["collection", "apply", "-"];
     done(
@@ -394,7 +389,7 @@ fn documents_are_kept_by_commands() {
     let made = done(
         r#"{"faa": "JFK"}"#,
         &["document", "put", "airports"],
-        &["is made, version \"1-"],
+        &["is created, version \"1-"],
     );
     let jfk = made.split(' ').nth(1).unwrap();
     done("", &["status"], &["written by this Egret"]);
@@ -418,7 +413,8 @@ fn documents_are_kept_by_commands() {
     let delete = ["document", "delete", "airports", jfk];
     check(
         &place,
-        (1, ""),
+        1,
+        "",
         &delete,
         &["a document refers to it", "flights "],
     );
@@ -435,7 +431,7 @@ fn documents_are_kept_by_commands() {
     done(
         r#"{"faa": "JFK"}"#,
         &["document", "put", "airports", "--id", jfk],
-        &["is as it was sent"],
+        &["is stored"],
     );
     followed(&place);
     done("", &["status"], &["documents  ready"]);
@@ -444,7 +440,7 @@ fn documents_are_kept_by_commands() {
 
 fn refused_commands(place: &Place) {
     let refused = |input: &str, arguments: &[&str], expected: &[&str]| {
-        check(place, (1, input), arguments, expected)
+        check(place, 1, input, arguments, expected)
     };
     let flights = ["document", "put", "flights"];
     refused(
@@ -464,19 +460,20 @@ fn refused_commands(place: &Place) {
     );
     check(
         place,
-        (0, r#"{"number": 1, "origin": "JFK", "delay": -7}"#),
+        0,
+        r#"{"number": 1, "origin": "JFK", "delay": -7}"#,
         &flights,
-        &["is made"],
+        &["is created"],
     );
     refused(
         "",
         &["document", "query", "flights", "/number = 1"],
-        &["these are: `/origin`, `/delay`"],
+        &["it declares: `/origin`, `/delay`"],
     );
 }
 
 fn followed(place: &Place) {
-    let done = |arguments: &[&str], expected: &[&str]| check(place, (0, ""), arguments, expected);
+    let done = |arguments: &[&str], expected: &[&str]| check(place, 0, "", arguments, expected);
     let tail = ["document", "tail", "--after", "0", "--limit", "3"];
     done(
         &tail,

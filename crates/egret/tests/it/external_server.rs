@@ -1,9 +1,12 @@
-//! A server of the user's own that freezes: requests that wait for it are answered, and it is served again.
+//! A server of the user's own that freezes: requests that wait for it are answered, and it is
+//! served again.
 
+use egret_base::test_support::eventually_blocking;
 use rustix::process::Signal;
 
 use crate::place::Place;
-use crate::server::Server;
+use crate::serve::await_readyz;
+use crate::server::PostgresServer;
 
 /// What is asked of the server, one of each engine at least.
 const ROUTES: [&str; 5] = [
@@ -16,7 +19,7 @@ const ROUTES: [&str; 5] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_for_a_server_that_freezes_are_answered_and_its_lock_is_taken_again() {
-    let postgres = Server::start();
+    let postgres = PostgresServer::start();
     let mut place = Place::new("frozen");
     place.variables.push(("EGRET_POSTGRES_URL", postgres.url()));
     let server = place.start(&["serve"]);
@@ -24,7 +27,7 @@ async fn requests_for_a_server_that_freezes_are_answered_and_its_lock_is_taken_a
     let is_unavailable = |answer: &str| answer.starts_with("HTTP/1.1 503");
     // Its reader has a session, and a lock.
     place.json(&["queue", "outbox", "install"]);
-    while is_unavailable(&place.get("/readyz")) {}
+    await_readyz(&place, "200");
     let frozen = postgres.freeze();
     std::thread::scope(|scope| {
         for route in ROUTES {
@@ -35,17 +38,26 @@ async fn requests_for_a_server_that_freezes_are_answered_and_its_lock_is_taken_a
             });
         }
     });
-    while !is_unavailable(&place.get("/readyz")) {}
+    await_readyz(&place, "503");
     drop(frozen);
-    loop {
+    eventually_blocking("the lock is taken again", || {
         let answer = place.get("/readyz");
         assert!(!answer.contains("another Egret"), "{answer}");
-        if !is_unavailable(&answer) {
-            break;
+        if is_unavailable(&answer) {
+            Err(answer)
+        } else {
+            Ok(())
         }
-    }
+    });
     for route in ROUTES {
-        while is_unavailable(&place.get_with_token(route, &token)) {}
+        eventually_blocking(route, || {
+            let answer = place.get_with_token(route, &token);
+            if is_unavailable(&answer) {
+                Err(answer)
+            } else {
+                Ok(())
+            }
+        });
     }
     let log = place.log();
     assert!(!log.contains("postgres_taken_over"), "{log}");

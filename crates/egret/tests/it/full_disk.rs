@@ -1,9 +1,11 @@
-//! The queue on a real file system that is full: what is refused, what goes on, and what comes back.
+//! The queue on a real file system that is full: what is refused, what goes on, and what comes
+//! back.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use egret_base::test_support::eventually;
 use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -59,7 +61,7 @@ fn run(command: &mut Command) {
 }
 
 /// A server, and what it has acknowledged.
-struct Site<'a> {
+struct FullDiskServer<'a> {
     place: &'a Place,
     server: Option<Server>,
     http: reqwest::Client,
@@ -73,7 +75,7 @@ fn payload(number: u64) -> String {
     format!("{number} {}", "x".repeat(PAYLOAD_BYTES))
 }
 
-impl<'a> Site<'a> {
+impl<'a> FullDiskServer<'a> {
     fn start(place: &'a Place) -> Self {
         Self {
             server: Some(place.start(&["serve"])),
@@ -87,8 +89,10 @@ impl<'a> Site<'a> {
     async fn ask(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
         let token = std::fs::read_to_string(self.place.data_dir().join("admin.token")).unwrap();
         let url = format!("http://127.0.0.1:{}{path}", self.place.ports[0]);
-        let request = self.http.request(method.clone(), url);
-        let request = request.bearer_auth(token.trim());
+        let request = self
+            .http
+            .request(method.clone(), url)
+            .bearer_auth(token.trim());
         let request = match method {
             Method::GET => request,
             _ => request.json(&body),
@@ -110,8 +114,9 @@ impl<'a> Site<'a> {
         self.next += BATCH as u64;
         let task = |number| json!({"payload": payload(number), "delay_ms": delay_ms});
         let tasks: Vec<Value> = (first..self.next).map(task).collect();
-        let answer = self.done(Method::POST, "/v1/queues/q/tasks", json!(tasks));
-        let answer = answer.await;
+        let answer = self
+            .done(Method::POST, "/v1/queues/q/tasks", json!(tasks))
+            .await;
         let mut all = true;
         for (number, item) in (first..).zip(answer["items"].as_array().unwrap()) {
             match item["id"].as_str() {
@@ -128,7 +133,7 @@ impl<'a> Site<'a> {
         all
     }
 
-    /// Enqueues until the disk is full, and sees how that is told.
+    /// Enqueues until the disk is full, and checks the answer to that.
     async fn fill(&mut self) {
         while self.enqueue(0).await {}
         let one = json!({"payload": payload(0)});
@@ -201,7 +206,7 @@ impl<'a> Site<'a> {
 
 /// A client that speaks HTTP/1.1 and follows no proxy.
 fn client() -> reqwest::Client {
-    // Every test may be the first; whoever comes second finds it installed.
+    // Every test may be the first; the others find it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
@@ -227,7 +232,7 @@ async fn a_full_disk_refuses_tasks_loses_none_and_takes_them_again_when_there_is
         return;
     };
     let foreign = disk.0.parent().unwrap().join("queue/foreign");
-    let mut site = Site::start(&place);
+    let mut site = FullDiskServer::start(&place);
     site.done(Method::PUT, "/v1/queues/q", json!({})).await;
     // These stay until the end, through every compaction.
     assert!(site.enqueue(86_400_000).await);
@@ -246,13 +251,13 @@ async fn a_full_disk_refuses_tasks_loses_none_and_takes_them_again_when_there_is
 
     // What others have left there goes: tasks are taken in again by themselves.
     std::fs::remove_file(&foreign).unwrap();
-    while !site.enqueue(0).await {}
+    eventually("tasks are accepted again", async || site.enqueue(0).await).await;
     site.fill().await;
 
     // What is purged makes room as well, though a purge itself adds next to nothing to the log.
     site.purge("completed").await;
     site.purge("ready").await;
-    while !site.enqueue(0).await {}
+    eventually("tasks are accepted again", async || site.enqueue(0).await).await;
     site.fill().await;
     site.work(20).await;
     let known = site.known.len();
@@ -260,11 +265,11 @@ async fn a_full_disk_refuses_tasks_loses_none_and_takes_them_again_when_there_is
     assert_eq!(site.count_completed().await, 20);
     assert_eq!(site.known.len(), known);
 
-    let Site { server, .. } = site;
+    let FullDiskServer { server, .. } = site;
     server.expect("it runs").stop(Signal::TERM);
     let log = place.log();
-    assert!(log.contains("the queue takes no tasks in"), "{log}");
-    assert!(log.contains("the queue has room for tasks again"), "{log}");
+    assert!(log.contains("the queue accepts no tasks"), "{log}");
+    assert!(log.contains("the queue accepts tasks again"), "{log}");
     assert!(!log.contains(" ERROR "), "{log}");
     // Each start of Egret opens the volume first.
     for run in log.split("the volume is open") {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use egret_base::test_support::eventually;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::queue_client::QueueClient;
 use egret_proto::queue::v1::task_report::Report;
@@ -17,8 +18,8 @@ use tonic::{Request, Streaming};
 
 use crate::place::{Place, Server};
 
-/// Connections of which nothing ever comes, and the workers among them that have opened a stream and take
-/// nothing.
+/// Connections of which nothing ever comes, and the workers among them that have opened a stream
+/// and take nothing.
 const IDLE: u64 = 10_000;
 const WORKERS: u64 = 1_000;
 
@@ -28,8 +29,8 @@ const OTHERS: u64 = 1_000;
 /// Files of the server's own, such as segments and sessions of its pools, that come and go.
 const OWN_FILES: u64 = 64;
 
-/// What a connection may cost the server on average, in bytes of resident memory: a task each, hyper's
-/// buffers, and for a worker its stream and its session in every partition.
+/// What a connection may cost the server on average, in bytes of resident memory: a task each,
+/// hyper's buffers, and for a worker its stream and its session in every partition.
 const BYTES_PER_CONNECTION: u64 = 48 << 10;
 
 /// Connections opened at a time.
@@ -85,14 +86,14 @@ async fn connect(port: u16, number: u64) -> TcpStream {
     socket.connect(([127, 0, 0, 1], port).into()).await.unwrap()
 }
 
-struct Site {
+struct IdleServer {
     place: Place,
     server: Server,
     token: String,
     http: reqwest::Client,
 }
 
-impl Site {
+impl IdleServer {
     fn start() -> Self {
         let mut place = Place::new("idle");
         // As most systems begin; it is the server's to want more.
@@ -106,7 +107,7 @@ impl Site {
         place.variables.extend(variables);
         let server = place.start(&["serve"]);
         let token = std::fs::read_to_string(place.data_dir().join("admin.token")).unwrap();
-        // Every test may be the first; whoever comes second finds it installed.
+        // Every test may be the first; the others find it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Connections of its own go with their answers: what is counted is the others'.
         let http = reqwest::Client::builder()
@@ -130,8 +131,11 @@ impl Site {
 
     async fn ask(&self, method: Method, path: &str, body: Value) -> Value {
         let url = format!("http://127.0.0.1:{}{path}", self.place.ports[0]);
-        let request = self.http.request(method, url).bearer_auth(&self.token);
-        let request = request.json(&body);
+        let request = self
+            .http
+            .request(method, url)
+            .bearer_auth(&self.token)
+            .json(&body);
         let response = request.send().await.unwrap();
         let (status, text) = (response.status(), response.text().await.unwrap());
         assert!(status.is_success(), "{path}: {status}: {text}");
@@ -172,8 +176,11 @@ impl Site {
             ..v1::WorkRequest::default()
         };
         let messages = stream::iter([hello]).chain(stream::pending());
-        let answers = client.work(self.request(messages)).await.unwrap();
-        let mut answers = answers.into_inner();
+        let mut answers = client
+            .work(self.request(messages))
+            .await
+            .unwrap()
+            .into_inner();
         let first = answers.message().await.unwrap().expect("it begins");
         assert!(first.welcome.is_some());
         (client, answers)
@@ -188,8 +195,11 @@ impl Site {
         while seen.len() < 100 {
             let asked = json!({"max": 50, "wait_ms": 10_000});
             let claimed = self.post("/v1/queues/q/claim", asked).await;
-            let reports = claimed["items"].as_array().unwrap().iter();
-            let reports = reports.map(|task| json!({"complete": {"lease": task["lease"]}}));
+            let reports = claimed["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|task| json!({"complete": {"lease": task["lease"]}}));
             let answer = self.post("/v1/reports", reports.collect()).await;
             for outcome in answer["items"].as_array().unwrap() {
                 assert_eq!(outcome, &json!({"accepted": true}));
@@ -207,9 +217,15 @@ impl Site {
             tasks: vec![v1::NewTask::default(); 100],
             atomic: false,
         };
-        let made = client.enqueue(self.request(asked)).await.unwrap();
-        let made = made.into_inner().outcomes.into_iter();
-        let made: BTreeSet<String> = made.map(|one| one.id).collect();
+        let made: BTreeSet<String> = client
+            .enqueue(self.request(asked))
+            .await
+            .unwrap()
+            .into_inner()
+            .outcomes
+            .into_iter()
+            .map(|one| one.id)
+            .collect();
         let mut seen = BTreeSet::new();
         while seen.len() < 100 {
             let asked = v1::ClaimRequest {
@@ -243,10 +259,19 @@ fn ids(answer: &Value) -> BTreeSet<String> {
         .collect()
 }
 
+/// Waits until the number of open connections is as expected.
+async fn await_connections(site: &IdleServer, is_expected: impl Fn(u64) -> bool) {
+    eventually("connections are open as expected", async || {
+        let open = site.connections().await;
+        if is_expected(open) { Ok(()) } else { Err(open) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_idle_connections_leave_the_others_alone() {
     let count = allowed();
-    let site = Arc::new(Site::start());
+    let site = Arc::new(IdleServer::start());
     // The clients have a runtime of their own, with which they go all at once.
     let clients = Runtime::new().unwrap();
     let [soft, hard] = open_files_max(&site.server).try_into().unwrap();
@@ -254,8 +279,8 @@ async fn ten_thousand_idle_connections_leave_the_others_alone() {
     site.put("/v1/queues/q").await;
     site.work_over_http().await;
     site.work_over_grpc().await;
-    // Nobody else's connection is open by now, but for the one that asks.
-    while site.connections().await > 1 {}
+    // No other connection is open by now, but for the one that asks.
+    await_connections(&site, |open| open <= 1).await;
     let (files, bytes) = (open_files(&site.server), resident_bytes(&site.server));
 
     let port = site.place.ports[0];
@@ -270,7 +295,7 @@ async fn ten_thousand_idle_connections_leave_the_others_alone() {
         .unwrap();
     let idle = stream::iter(WORKERS..count).map(|number| connect(port, number));
     let idle: Vec<TcpStream> = idle.buffer_unordered(AT_ONCE).collect().await;
-    while site.connections().await <= count {}
+    await_connections(&site, |open| open > count).await;
     assert!(open_files(&site.server) > count);
     site.work_over_http().await;
     site.work_over_grpc().await;
@@ -283,11 +308,19 @@ async fn ten_thousand_idle_connections_leave_the_others_alone() {
 
     drop((workers, idle));
     clients.shutdown_background();
-    while site.connections().await > 1 {}
-    while open_files(&site.server) > files + OWN_FILES {}
+    await_connections(&site, |open| open <= 1).await;
+    eventually("the server closes its files", async || {
+        let open = open_files(&site.server);
+        if open > files + OWN_FILES {
+            Err(open)
+        } else {
+            Ok(())
+        }
+    })
+    .await;
     site.work_over_http().await;
     let site = Arc::into_inner(site).expect("the clients are gone");
-    let Site { place, server, .. } = site;
+    let IdleServer { place, server, .. } = site;
     server.stop(Signal::TERM);
     let log = place.log();
     let loud = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");

@@ -1,8 +1,10 @@
-//! `egret.enqueue` with the whole program: an embedded server with a branch, and an external server.
+//! `egret.enqueue` with the whole program: an embedded server with a branch, and an external
+//! server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use egret_base::test_support::eventually_blocking;
 use rustix::process::Signal;
 
 use crate::place::{Place, text};
@@ -18,7 +20,7 @@ fn place(purpose: &str) -> Place {
     place
 }
 
-/// How many rows of outboxes have become tasks.
+/// Number of rows of outboxes that were made tasks.
 fn enqueued(place: &Place) -> u64 {
     let token = std::fs::read_to_string(place.data_dir().join("admin.token")).unwrap();
     let mut stream = TcpStream::connect(("127.0.0.1", place.ports[0])).unwrap();
@@ -35,7 +37,27 @@ fn enqueued(place: &Place) -> u64 {
     line.map_or(0, |count| count.parse().unwrap())
 }
 
+#[track_caller]
+fn await_enqueued(place: &Place, rows: u64) {
+    eventually_blocking("rows of outboxes become tasks", || {
+        let enqueued = enqueued(place);
+        if enqueued < rows {
+            Err(enqueued)
+        } else {
+            Ok(())
+        }
+    });
+}
+
 const WAITING: &str = "SELECT count(*) FROM egret.outbox";
+
+#[track_caller]
+fn await_empty_outbox(place: &Place, url: &str) {
+    eventually_blocking("the outbox is empty", || {
+        let waiting = place.psql(url, WAITING).unwrap();
+        if waiting == "0" { Ok(()) } else { Err(waiting) }
+    });
+}
 
 /// The rest of a command's answer, or of its refusal.
 fn said(place: &Place, arguments: &[&str]) -> String {
@@ -65,9 +87,7 @@ fn the_outbox_of_the_source_is_read_and_that_of_a_branch_is_not() {
     let shop = place.source("shop");
     let as_app = "SET ROLE app; SELECT egret.enqueue('mail', '{\"to\": 1}')";
     place.psql(&shop, as_app).unwrap();
-    while enqueued(&place) < 1 {
-        std::thread::yield_now();
-    }
+    await_enqueued(&place, 1);
 
     // The same in a branch stays there.
     place.json(&["branch", "create", "copy", "--from", "head"]);
@@ -75,10 +95,8 @@ fn the_outbox_of_the_source_is_read_and_that_of_a_branch_is_not() {
     let enqueue = "SELECT egret.enqueue('mail', '{\"to\": 2}')";
     place.psql(&copy, enqueue).unwrap();
     place.psql(&shop, enqueue).unwrap();
-    while enqueued(&place) < 2 {
-        std::thread::yield_now();
-    }
-    while place.psql(&shop, WAITING).unwrap() != "0" {}
+    await_enqueued(&place, 2);
+    await_empty_outbox(&place, &shop);
     assert_eq!(place.psql(&copy, WAITING).unwrap(), "1");
     // What Egret has there is the branch role's, so that nothing in it runs with more rights.
     let owners = "SELECT string_agg(DISTINCT proowner::regrole::text, ',') FROM pg_proc WHERE pronamespace = 'egret'::regnamespace AND prorettype <> 'event_trigger'::regtype";
@@ -91,21 +109,25 @@ fn the_outbox_of_the_source_is_read_and_that_of_a_branch_is_not() {
     let server = place.start(&["serve"]);
     assert_eq!(place.psql(&copy, WAITING).unwrap(), "1");
     place.psql(&shop, enqueue).unwrap();
-    while place.psql(&shop, WAITING).unwrap() != "0" {}
+    await_empty_outbox(&place, &shop);
     assert_eq!(enqueued(&place), 1);
     let removed = said(&place, &["queue", "outbox", "remove"]);
     assert_eq!(removed.trim(), "the outbox of shop is removed");
     // Nothing keeps a database from being dropped once its outbox is gone.
-    while let Err(error) = place.psql(&maintenance, "DROP DATABASE shop") {
-        assert!(error.contains("being accessed by other users"), "{error}");
-    }
+    eventually_blocking("the database is dropped", || {
+        let dropped = place.psql(&maintenance, "DROP DATABASE shop");
+        if let Err(error) = &dropped {
+            assert!(error.contains("being accessed by other users"), "{error}");
+        }
+        dropped
+    });
     server.stop(Signal::TERM);
     assert_eq!(place.left_behind(), Vec::<String>::new());
 }
 
 #[test]
 fn the_outbox_of_an_external_server_is_read() {
-    let external = crate::server::Server::start();
+    let external = crate::server::PostgresServer::start();
     let mut place = place("outbox-external");
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let server = place.start(&["serve"]);
@@ -114,7 +136,7 @@ fn the_outbox_of_an_external_server_is_read() {
     place
         .psql(&url, "SELECT egret.enqueue('mail', '{}')")
         .unwrap();
-    while place.psql(&url, WAITING).unwrap() != "0" {}
+    await_empty_outbox(&place, &url);
     assert_eq!(enqueued(&place), 1);
     let reader = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'egret/queue'";
     assert_eq!(place.psql(&url, reader).unwrap(), "1");

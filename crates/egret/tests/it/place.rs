@@ -1,4 +1,4 @@
-//! A running Egret for a test: its directory, its ports, and who runs it.
+//! A running Egret for a test: its directory, its ports, and the user that runs it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,8 +11,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
+use egret_base::test_support::eventually_blocking;
 use egret_postgres::test_support::{Guardian, free_port, test_directory};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// How long a test waits for a program. One that takes longer hangs: the test fails then instead of
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const READY: &str = "egret is ready";
 
 /// What it prints once it serves without the parts that have failed.
-const PARTLY: &str = "egret serves, but not all of it";
+const PARTLY: &str = "egret serves, but some parts have failed";
 
 /// The file that servers write their standard error to.
 const LOG: &str = "log";
@@ -31,7 +32,8 @@ const LOG: &str = "log";
 /// Lines of a file that are shown of a program that has ended.
 const LINES_SHOWN: usize = 60;
 
-/// How often a server is killed by a crash test: `EGRET_CRASHES` where it is set, `default` otherwise.
+/// How often a server is killed by a crash test: `EGRET_CRASHES` where it is set, `default`
+/// otherwise.
 pub fn crashes(default: u64) -> u64 {
     std::env::var("EGRET_CRASHES").map_or(default, |text| text.parse().unwrap())
 }
@@ -52,7 +54,7 @@ pub fn psql(options: &[&str], url: &str, sql: &str) -> Result<String, String> {
     Err(text(&output.stderr))
 }
 
-/// A place for one Egret: directory, ports, and who runs it.
+/// A place for one Egret: directory, ports, and the user that runs it.
 pub struct Place {
     /// Everything of it is below this.
     pub directory: PathBuf,
@@ -60,7 +62,8 @@ pub struct Place {
     /// Of server, proxy and PostgreSQL.
     pub ports: [u16; 3],
     user: Option<(u32, u32)>,
-    /// The command that runs the program, such as `prlimit`, with its arguments; empty: it is run as it is.
+    /// The command that runs the program, such as `prlimit`, with its arguments; empty: it is run
+    /// as it is.
     pub runner: Vec<&'static str>,
     /// Settings beyond the usual, by variable.
     pub variables: Vec<(&'static str, String)>,
@@ -74,7 +77,8 @@ const TEST_MAX: Duration = Duration::from_secs(900);
 /// The tests that run, by number, with their deadlines.
 static RUNNING: Mutex<BTreeMap<u64, (String, Instant)>> = Mutex::new(BTreeMap::new());
 
-/// Ends all tests when one of them hangs, and names it: a run that ends by its runner's limit names none.
+/// Ends all tests when one of them hangs, and names it: a run that ends by its runner's limit names
+/// none.
 struct Watch(u64);
 
 impl Watch {
@@ -137,7 +141,6 @@ impl Place {
         }
     }
 
-    /// Its data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.directory.join("data")
     }
@@ -181,7 +184,8 @@ impl Place {
         self.start_until(arguments, READY)
     }
 
-    /// Starts the program, of which some part must fail, and waits until it says that the others serve.
+    /// Starts the program, of which some part must fail, and waits until it says that the others
+    /// serve.
     pub fn start_partly(&self, arguments: &[&str]) -> Server {
         self.start_until(arguments, PARTLY)
     }
@@ -228,7 +232,6 @@ impl Place {
         self.get_with_head(path, &format!("authorization: Bearer {token}\r\n"))
     }
 
-    /// The administrator's token.
     pub fn admin_token(&self) -> String {
         let text = std::fs::read_to_string(self.data_dir().join("admin.token")).unwrap();
         text.trim().to_owned()
@@ -262,7 +265,7 @@ impl Place {
         let watching = std::thread::spawn(move || {
             if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 // It may have ended at this moment.
-                let _ = rustix::process::kill_process(pid, Signal::KILL);
+                let _ = kill_process(pid, Signal::KILL);
             }
         });
         let output = child.wait_with_output().unwrap();
@@ -289,6 +292,14 @@ impl Place {
         let password = std::fs::read_to_string(self.data_dir().join("superuser.password")).unwrap();
         let (password, port) = (password.trim(), self.ports[2]);
         format!("postgres://egret:{password}@127.0.0.1:{port}/{database}")
+    }
+
+    /// Kills the PostgreSQL server of the source.
+    pub fn kill_source(&self) {
+        let pid = "SELECT (regexp_split_to_array(pg_read_file('postmaster.pid'), E'\\n'))[1]";
+        let pid = self.psql(&self.source("postgres"), pid).unwrap();
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
     }
 
     /// The string by which a branch is reached.
@@ -399,12 +410,10 @@ impl Server {
         panic!("the program {problem} for {PATIENCE:?} ({ended:?}): {threads:?}");
     }
 
-    /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -424,15 +433,18 @@ impl Server {
     }
 
     /// Waits until its standard error holds `what`.
+    #[track_caller]
     pub fn await_error(&mut self, what: &str) {
-        while !std::fs::read_to_string(&self.errors)
-            .unwrap()
-            .contains(what)
-        {
+        eventually_blocking(&format!("standard error contains {what:?}"), || {
+            let errors = std::fs::read_to_string(&self.errors).unwrap();
+            if errors.contains(what) {
+                return Ok(());
+            }
             if !self.is_running() {
                 self.ended("");
             }
-        }
+            Err(errors)
+        });
     }
 
     /// Asks for a stop and waits; it must be a clean one.
@@ -462,7 +474,6 @@ impl Server {
     }
 }
 
-/// Output as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -51,7 +51,7 @@ fn pools_are_shown_resized_and_remembered() {
     let output = place.run(&["branch", "create", "one"]);
     let told = text(&output.stdout);
     assert!(
-        told.contains("branch one is running, made in ") && told.contains(" ms (lease "),
+        told.contains("branch one is running, created in ") && told.contains(" ms (lease "),
         "{told}"
     );
     let shown = place.json(&["branch", "show", "one"]);

@@ -1,15 +1,19 @@
-//! `egret queue …` against a real server: queues, tasks, schedules, and commands that work on tasks.
+//! `egret queue …` against a real server: queues, tasks, schedules, and commands that work on
+//! tasks.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::process::Command;
+use std::time::Duration;
 
+use egret_base::Timestamp;
+use egret_base::test_support::eventually_blocking;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::place::{Place, Server, text};
 
-/// What a command says that must work.
+/// Output of a command that must succeed.
 fn said(place: &Place, line: &str) -> String {
     let arguments: Vec<&str> = line.split_whitespace().collect();
     let output = place.run(&[&["queue"], arguments.as_slice()].concat());
@@ -18,7 +22,7 @@ fn said(place: &Place, line: &str) -> String {
     out.trim_end().to_owned()
 }
 
-/// What a command says that must fail, with its exit code.
+/// Error output of a command that must fail with this exit code.
 fn refused(place: &Place, line: &str, code: i32) -> String {
     let arguments: Vec<&str> = line.split_whitespace().collect();
     let output = place.run(&[&["queue"], arguments.as_slice()].concat());
@@ -36,8 +40,16 @@ fn task(place: &Place, id: &str) -> Value {
 }
 
 /// Looks until a task is in a state.
+#[track_caller]
 fn until(place: &Place, id: &str, state: &str) {
-    while task(place, id)["state"] != state {}
+    eventually_blocking(&format!("task {id} is {state}"), || {
+        let task = task(place, id);
+        if task["state"] == state {
+            Ok(())
+        } else {
+            Err(task)
+        }
+    });
 }
 
 /// Nothing but what people may see has been logged.
@@ -65,7 +77,7 @@ fn queues(place: &Place) {
         place,
         "create mail --max-attempts 2 --retry-base 20ms --keep-dead 2h",
     );
-    assert!(made.contains("queue mail is made"), "{made}");
+    assert!(made.contains("queue mail is created"), "{made}");
     assert!(
         made.contains("exponential from 20ms up to 10min, jitter full"),
         "{made}"
@@ -202,7 +214,7 @@ fn batches(place: &Place) {
     status(place);
 }
 
-/// What the status of the program says of the queue.
+/// The queue's line in the status of the program.
 fn status(place: &Place) {
     let queue = &place.json(&["status"])["queue"];
     assert_eq!(queue["queues"], 1);
@@ -225,7 +237,7 @@ fn schedules(place: &Place) {
     let task = json!({"payload": {"kind": 1}, "priority": 5, "tags": ["t"], "metadata": {}});
     assert_eq!(made["task"], task);
     assert!(said(place, "cron list").contains("30 8 * * MON"));
-    assert_eq!(said(place, "cron pause daily"), "schedule daily rests");
+    assert_eq!(said(place, "cron pause daily"), "schedule daily is paused");
     assert!(said(place, "cron show daily").contains("next         paused"));
     let resumed = said(place, "cron resume daily");
     assert!(
@@ -240,59 +252,85 @@ fn schedules(place: &Place) {
     assert!(gone.contains("egret queue cron list"), "{gone}");
 }
 
-/// A worker whose command waits until somebody writes to the pipe `gate`.
-fn gated(place: &Place) -> Server {
-    let command = "read line < gate; echo \"$EGRET_QUEUE $EGRET_ATTEMPT $line\"";
-    place.spawn(&[
-        "queue", "work", "w", "--slots", "2", "--worker", "me", "--", "sh", "-c", command,
-    ])
+/// Makes the pipe `gate`, from which commands of [`gated`] read.
+fn make_gate(place: &Place) {
+    let gate = place.directory.join("gate");
+    let made = Command::new("mkfifo").arg(gate).status().unwrap();
+    assert!(made.success());
 }
 
-fn open(place: &Place, line: &str) {
+/// A worker whose command waits until a line is written to the pipe `gate`.
+fn gated(place: &Place, options: &[&str]) -> Server {
+    let work = ["queue", "work", "w", "--slots", "2", "--worker", "me"];
+    let command = "read line < gate; echo \"$EGRET_QUEUE $EGRET_ATTEMPT $line\"";
+    let command = ["--", "sh", "-c", command];
+    place.spawn(&[&work[..], options, &command].concat())
+}
+
+/// Waits until a command of [`gated`] runs and returns the pipe from which it reads its line.
+fn running(place: &Place) -> File {
     let gate = place.directory.join("gate");
-    let mut gate = OpenOptions::new().write(true).open(gate).unwrap();
-    writeln!(gate, "{line}").unwrap();
+    OpenOptions::new().write(true).open(gate).unwrap()
+}
+
+/// When the lease of a task ends that is leased.
+fn lease_end(place: &Place, id: &str) -> Timestamp {
+    let task = task(place, id);
+    let end = task["lease_until"].as_str();
+    end.unwrap_or_else(|| panic!("it is not leased: {task}"))
+        .parse()
+        .unwrap()
 }
 
 #[test]
 fn commands_work_on_tasks_and_survive_the_server() {
     let place = Place::new("queue-work");
-    let gate = place.directory.join("gate");
-    let made = Command::new("mkfifo").arg(gate).status().unwrap();
-    assert!(made.success());
+    make_gate(&place);
     let server = place.start(&["serve"]);
-    said(&place, "create w --lease 1s");
+    // Longer than the test, however slow the machine is.
+    said(&place, "create w --lease 1h");
 
     // What is held through a crash of the server is reported to the next.
     let id = said(&place, "enqueue w 1");
-    let mut worker = gated(&place);
+    let mut worker = gated(&place, &[]);
+    let mut gate = running(&place);
     until(&place, &id, "leased");
     server.kill();
     let server = place.start(&["serve"]);
-    open(&place, "one");
+    writeln!(gate, "one").unwrap();
+    drop(gate);
     worker.read_until("completed");
     assert_eq!(said(&place, &format!("wait {id}")), "w 1 one");
     assert_eq!(task(&place, &id)["history"][0]["worker"], "me");
 
     // Asked to stop, it lets what runs finish.
     let id = said(&place, "enqueue w 2");
-    until(&place, &id, "leased");
+    let mut gate = running(&place);
     worker.signal(Signal::TERM);
-    open(&place, "two");
+    writeln!(gate, "two").unwrap();
+    drop(gate);
     worker.read_until("completed");
     assert_eq!(worker.interrupt(), Some(0));
     assert_eq!(said(&place, &format!("wait {id}")), "w 1 two");
 
     // Asked twice, it gives back what runs.
     let id = said(&place, "enqueue w 3");
-    let mut worker = gated(&place);
-    until(&place, &id, "leased");
+    let mut worker = gated(&place, &[]);
+    let gate = running(&place);
     worker.signal(Signal::TERM);
     worker.signal(Signal::INT);
     worker.read_until("released");
+    drop(gate);
     assert_eq!(worker.interrupt(), Some(0));
     // A claim that the worker had begun may have got it for a moment, and gives it back as well.
-    while task(&place, &id)["attempts"] != 0 {}
+    eventually_blocking("the task has no attempt", || {
+        let task = task(&place, &id);
+        if task["attempts"] == 0 {
+            Ok(())
+        } else {
+            Err(task)
+        }
+    });
     said(&place, &format!("cancel {id}"));
     server.stop(Signal::TERM);
     assert_eq!(place.left_behind(), Vec::<String>::new());
@@ -301,19 +339,22 @@ fn commands_work_on_tasks_and_survive_the_server() {
 #[test]
 fn a_command_is_killed_when_its_time_is_over() {
     let place = Place::new("queue-kill");
+    make_gate(&place);
     let server = place.start(&["serve"]);
-    said(&place, "create w --lease 600ms --max-attempts 1");
+    said(&place, "create w --lease 1h --max-attempts 1");
 
-    // By the worker's limit, by the task's, and because nobody wants it any longer.
+    // By the worker's limit, by the task's, and because the task was cancelled.
     let id = said(&place, "enqueue w 1");
     refused(&place, "work w --once --timeout 50ms -- sleep 1000", 1);
     let error = task(&place, &id)["error"].as_str().unwrap().to_owned();
     assert!(error.contains("it ran for more than 50ms"), "{error}");
     let id = said(&place, "enqueue w 1 --timeout 100ms");
-    refused(&place, "work w --once -- sleep 1000", 1);
+    refused(&place, "work w --once --lease 600ms -- sleep 1000", 1);
     assert_eq!(task(&place, &id)["history"][0]["outcome"], "timed_out");
-    let id = said(&place, "enqueue w 1");
-    let mut worker = place.spawn(&["queue", "work", "w", "--", "sleep", "1000"]);
+    // The worker learns of it by its next heartbeat, one in each third of a lease.
+    said(&place, "create unwanted --lease 3s");
+    let id = said(&place, "enqueue unwanted 1");
+    let mut worker = place.spawn(&["queue", "work", "unwanted", "--", "sleep", "1000"]);
     until(&place, &id, "leased");
     said(&place, &format!("cancel {id}"));
     worker.read_until("lease_lost");
@@ -321,26 +362,33 @@ fn a_command_is_killed_when_its_time_is_over() {
 
     // A heartbeat keeps what takes longer than a lease; what is not JSON is a result as well.
     let id = said(&place, "enqueue w 1");
-    let out = place.run(&[
-        "queue",
-        "work",
-        "w",
-        "--until-empty",
-        "--",
-        "sh",
-        "-c",
-        "sleep 1.5; echo done",
-    ]);
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    assert_eq!(task(&place, &id)["result_base64"], "ZG9uZQo=");
+    let mut worker = gated(&place, &["--lease", "5s"]);
+    let mut gate = running(&place);
+    let first_end = lease_end(&place, &id);
+    eventually_blocking("the lease is extended", || {
+        let end = lease_end(&place, &id);
+        if end < first_end.plus(Duration::from_secs(5)) {
+            Err(end)
+        } else {
+            Ok(())
+        }
+    });
+    writeln!(gate, "done").unwrap();
+    drop(gate);
+    worker.read_until("completed");
+    assert_eq!(worker.interrupt(), Some(0));
+    assert_eq!(task(&place, &id)["result_base64"], "dyAxIGRvbmUK");
     // A command that is not there fails nothing.
     let id = said(&place, "enqueue w 1");
     let missing = refused(&place, "work w -- no-such-command", 1);
-    assert!(missing.contains("cannot be run"), "{missing}");
+    assert!(
+        missing.contains("cannot run `no-such-command`"),
+        "{missing}"
+    );
     assert_eq!(task(&place, &id)["attempts"], 0);
 
     let mut tail = place.spawn(&["queue", "tail", "w", "--json", "--state", "completed"]);
-    // Nobody says when a tail has begun: tasks are completed until it has seen one.
+    // No output says when a tail has begun: tasks are completed until it has seen one.
     let seen = std::thread::spawn(move || {
         let seen = tail.read_until("\n");
         (tail, seen)

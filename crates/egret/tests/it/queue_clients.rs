@@ -1,5 +1,5 @@
-//! Egret's own clients for Python and TypeScript: their tests, against a real server that is killed and
-//! stopped when they ask for it.
+//! Egret's own clients for Python and TypeScript: their tests, against a real server that is killed
+//! and stopped when they ask for it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -1,20 +1,20 @@
-//! Chains, delayed tasks and schedules through `kill -9`: what was acknowledged is there and done once, a chain is whole
-//! or not there, no delay ends early, and each run of a schedule comes once. `EGRET_CRASHES` sets how often the server is
-//! killed.
+//! Chains, delayed tasks and schedules through `kill -9`: what was acknowledged is there and done
+//! once, a chain is whole or not there, no delay ends early, and each run of a schedule comes once.
+//! `EGRET_CRASHES` sets how often the server is killed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use egret_base::test_support::eventually;
 use reqwest::{Client, Method};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 
 use crate::place::{Place, crashes};
 
-/// How often the server is killed where `EGRET_CRASHES` says nothing else.
+/// Number of kills of the server, unless `EGRET_CRASHES` says otherwise.
 const CRASHES: u64 = 4;
 
 /// Tasks of a chain.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What callers have seen.
 #[derive(Default)]
-struct Seen {
+struct CallerLog {
     /// Tasks that were acknowledged.
     made: BTreeSet<String>,
     /// When the completion of a task was acknowledged.
@@ -47,17 +47,18 @@ struct Callers {
     token: String,
     stopping: AtomicBool,
     chains: AtomicU64,
-    /// Acknowledgements so far.
     acknowledged: AtomicU64,
-    progress: Notify,
-    seen: Mutex<Seen>,
+    seen: Mutex<CallerLog>,
 }
 
 impl Callers {
     /// The answer to a request; `None` where there is none, or a refusal as Egret stops or starts.
     async fn ask(&self, method: Method, path: &str, body: Value) -> Option<Value> {
-        let request = self.http.request(method, format!("{}{path}", self.url));
-        let request = request.bearer_auth(&self.token).json(&body);
+        let request = self
+            .http
+            .request(method, format!("{}{path}", self.url))
+            .bearer_auth(&self.token)
+            .json(&body);
         let response = request.send().await.ok()?;
         if !response.status().is_success() {
             return None;
@@ -72,7 +73,6 @@ impl Callers {
 
     fn count(&self) {
         self.acknowledged.fetch_add(1, Ordering::AcqRel);
-        self.progress.notify_one();
     }
 
     /// Makes chains, of which every other one has keys that may lead to several partitions.
@@ -218,7 +218,6 @@ fn callers(place: &Place) -> Arc<Callers> {
         stopping: AtomicBool::new(false),
         chains: AtomicU64::new(0),
         acknowledged: AtomicU64::new(0),
-        progress: Notify::new(),
         seen: Mutex::default(),
     })
 }
@@ -260,9 +259,10 @@ async fn chains_delays_and_schedules_survive_kills() {
         .collect();
     for crash in 0..crashes {
         let enough = callers.acknowledged.load(Ordering::Acquire) + 150 + 117 * crash % 400;
-        while callers.acknowledged.load(Ordering::Acquire) < enough {
-            callers.progress.notified().await;
-        }
+        eventually("enough is acknowledged", async || {
+            callers.acknowledged.load(Ordering::Acquire) >= enough
+        })
+        .await;
         server.kill();
         server = place.start(&["serve"]);
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
+use egret_base::test_support::eventually_blocking;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustix::process::Signal;
 
@@ -18,11 +19,12 @@ fn write_certificate(directory: &Path) -> String {
     cert.pem()
 }
 
-/// Reads the log until it holds `what`; a command in between gives the server time.
+/// Waits until the log contains `what` as often as `times`.
+#[track_caller]
 fn await_log(place: &Place, what: &str, times: usize) {
-    while place.log().matches(what).count() < times {
-        place.run(&["token", "list"]);
-    }
+    eventually_blocking(&format!("the log contains {what:?}"), || {
+        place.log().matches(what).count() >= times
+    });
 }
 
 /// Enqueues a task whose callback goes to this machine.
@@ -40,7 +42,7 @@ fn limits_and_destinations_are_read_again(place: &Place, server: &Server, toml: 
         [outgoing]\nallow = \"127.0.0.0/8\"\n";
     fs::write(toml, settings).unwrap();
     server.signal(Signal::HUP);
-    await_log(place, "another list of destinations is allowed", 1);
+    await_log(place, "the list of allowed destinations has changed", 1);
     let allowed = enqueue_with_callback(place);
     assert!(allowed.status.success(), "{}", text(&allowed.stderr));
     let log = place.log();
@@ -82,7 +84,7 @@ fn a_hangup_reloads_and_does_not_stop() {
     )
     .unwrap();
     server.signal(Signal::HUP);
-    await_log(&place, "another certificate is shown", 1);
+    await_log(&place, "the certificate was replaced", 1);
     assert!(place.run(&["token", "list"]).status.success());
     let log = place.log();
     assert!(
@@ -96,10 +98,19 @@ fn a_hangup_reloads_and_does_not_stop() {
     fs::write(&certificate, "no certificate").unwrap();
     fs::write(&toml, "[egret]\nlog_lvel = \"debug\"\n").unwrap();
     server.signal(Signal::HUP);
-    await_log(&place, "the certificate stays as it was", 1);
-    await_log(&place, "rules and scrape jobs were read again", 3);
-    assert!(place.log().contains("the settings stay as they were"));
-    // Files that cannot be used take nothing back. The command line reads them too, and gets some that it can use.
+    await_log(
+        &place,
+        "cannot reload the certificate; keeping the previous one",
+        1,
+    );
+    await_log(&place, "reloaded rules and scrape jobs", 3);
+    assert!(
+        place
+            .log()
+            .contains("cannot reload the settings; keeping the previous ones")
+    );
+    // Files that cannot be used take nothing back. The command line reads them too, and gets some
+    // that it can use.
     fs::write(&certificate, shown).unwrap();
     fs::write(&toml, "").unwrap();
     let allowed = enqueue_with_callback(&place);

@@ -1,26 +1,24 @@
-//! `egret series …` and the HTTP API of Prometheus, spoken to by a real Prometheus, its promtool and node_exporter.
+//! `egret series …` and the HTTP API of Prometheus, spoken to by a real Prometheus, its promtool
+//! and node_exporter.
 
+use std::fmt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use egret_base::test_support::eventually_blocking;
 use egret_postgres::test_support::free_port;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::place::{Place, Server, text};
 
-/// How long samples may take from a program that shows them to Egret.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
 /// How many targets were scraped often enough.
 const ENOUGH: &str = "count(count_over_time(up[1m]) > 4)";
 
 /// A program that runs as long as this lives.
-pub struct Running(Child);
+pub struct ChildProgram(Child);
 
-impl Running {
-    /// Starts it.
+impl ChildProgram {
     pub fn start(program: &str, arguments: &[&str], place: &Place) -> Self {
         let child = Command::new(program)
             .args(arguments)
@@ -33,7 +31,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildProgram {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -51,12 +49,29 @@ pub fn series(place: &Place, arguments: &[&str]) -> Value {
     place.json(&[&["series"], arguments].concat())
 }
 
-/// What a command says that must work.
+/// Output of a command that must succeed.
 pub fn said(place: &Place, arguments: &[&str]) -> String {
     let output = place.run(&[&["series"], arguments].concat());
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {out}{err}");
     out
+}
+
+/// The log of a server, shown line by line in a failure.
+struct ServerLog(String);
+
+impl fmt::Debug for ServerLog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Waits until a look finds something. Fails with the log of the server.
+#[track_caller]
+pub fn until<T>(place: &Place, what: &str, look: impl Fn() -> Option<T>) -> T {
+    eventually_blocking(&format!("there is {what}"), || {
+        look().ok_or_else(|| ServerLog(place.log()))
+    })
 }
 
 /// The series of an answer with their values, in the order of their labels.
@@ -82,7 +97,7 @@ fn a_prometheus_writes_to_it_and_its_tools_read() {
     let (server, token) = start(&place);
     let (node, prometheus) = (free_port(), free_port());
     let listen = format!("--web.listen-address=127.0.0.1:{node}");
-    let _node = Running::start("prometheus-node-exporter", &[&listen], &place);
+    let _node = ChildProgram::start("prometheus-node-exporter", &[&listen], &place);
     let own = place.ports[0];
     let configuration = json!({
         "global": {"scrape_interval": "1s"},
@@ -111,12 +126,12 @@ fn a_prometheus_writes_to_it_and_its_tools_read() {
         "--web.route-prefix=/prometheus",
         &listen,
     ];
-    let _prometheus = Running::start("prometheus", &arguments, &place);
+    let _prometheus = ChildProgram::start("prometheus", &arguments, &place);
     let both = json!("2");
-    let began = Instant::now();
-    while series(&place, &["query", ENOUGH])["data"]["result"][0]["value"][1] != both {
-        assert!(began.elapsed() < PATIENCE, "nothing came: {}", place.log());
-    }
+    until(&place, "the value of both targets", || {
+        let answer = series(&place, &["query", ENOUGH]);
+        (answer["data"]["result"][0]["value"][1] == both).then_some(())
+    });
     the_same_is_answered(&place, prometheus);
     it_is_read_from_afar(&place, prometheus);
     promtool_reads(&place, &token);
@@ -286,7 +301,7 @@ fn samples_are_shown(place: &Place) {
 #[test]
 fn tests_of_promql_run_without_a_server() {
     let place = Place::new("promqltest");
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../series/tests/promql");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../promql/tests/cases");
     let passed = series(&place, &["promqltest", directory.to_str().unwrap()]);
     assert_eq!(passed["failed"], 0, "{passed}");
     assert!(passed["passed"].as_u64().unwrap() > 0);

@@ -1,5 +1,5 @@
-//! Samples through `kill -9`: what was acknowledged is there afterwards, once, whatever was under way. `EGRET_CRASHES`
-//! sets how often the server is killed.
+//! Samples through `kill -9`: what was acknowledged is there afterwards, once, whatever was under
+//! way. `EGRET_CRASHES` sets how often the server is killed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -7,25 +7,24 @@ use std::net::TcpStream;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use egret_series::wire::encode::{SeriesToWrite, append_series_v1};
-use egret_series::wire::{Sample, snappy};
+use egret_metrics_wire::encode::{SeriesToWrite, append_series_v1};
+use egret_metrics_wire::{WireSample, snappy};
 
 use crate::place::{Place, crashes};
 use crate::series::{series, start};
 
-/// How often the server is killed where `EGRET_CRASHES` says nothing else.
+/// Number of kills of the server, unless `EGRET_CRASHES` says otherwise.
 const CRASHES: u64 = 4;
 
-/// Connections that write.
 const SENDERS: u64 = 4;
 
-/// Series of each.
 const SERIES: u64 = 20;
 
 /// Between two samples of a series.
 const STEP_MS: i64 = 5;
 
-/// One after the other, as long as there is a server: the number of a request is the value of all its samples.
+/// One after the other, as long as there is a server: the number of a request is the value of all
+/// its samples.
 struct Writer {
     number: u64,
     begin_ms: i64,
@@ -45,7 +44,7 @@ impl Writer {
             let value = request as f64;
             let one = SeriesToWrite {
                 labels: vec![("__name__", "kept"), ("n", &number), ("sender", &sender)],
-                samples: vec![Sample { time_ms, value }],
+                samples: vec![WireSample { time_ms, value }],
                 ..SeriesToWrite::default()
             };
             append_series_v1(&one, &mut body);
@@ -53,7 +52,7 @@ impl Writer {
         snappy::encode(&body)
     }
 
-    /// Writes until there is no answer, and tells of each that is acknowledged.
+    /// Writes until there is no answer, and sends a message for each acknowledgement.
     fn write(&mut self, port: u16, token: &str, told: &Sender<()>) {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
             return;
@@ -73,7 +72,7 @@ impl Writer {
                 Some(other) => panic!("a write was answered with {other}"),
                 None => return,
             }
-            // Whoever listens may have heard enough.
+            // The receiver may have ended after enough acknowledgements.
             let _ = told.send(());
         }
     }
@@ -117,7 +116,8 @@ fn ask(place: &Place, query: &str) -> BTreeMap<(u64, u64), u64> {
     each.collect()
 }
 
-/// Every series has all values from 1 to the last that was acknowledged, or to the one after it, and each once.
+/// Every series has all values from 1 to the last that was acknowledged, or to the one after it,
+/// and each once.
 fn check(place: &Place, writers: &[Writer]) {
     let counts = ask(place, "count_over_time(kept[6h])");
     let sums = ask(place, "sum_over_time(kept[6h])");

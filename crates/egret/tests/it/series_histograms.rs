@@ -1,10 +1,10 @@
 //! Native histograms: counted when they come in, and given out by every door that has a way to.
 
+use egret_metrics_wire::encode::{RequestV2, SeriesToWrite};
+use egret_metrics_wire::histogram::WireBuckets;
+use egret_metrics_wire::{WireCount, WireHistogram, WireSample, WireSpan, snappy};
 use egret_proto::series::v1::series_client::SeriesClient;
 use egret_proto::series::v1::{Bucket, Histogram, QueryRequest};
-use egret_series::wire::encode::{RequestV2, SeriesToWrite};
-use egret_series::wire::histogram::WireBuckets;
-use egret_series::wire::{Sample, WireCount, WireHistogram, WireSpan, snappy};
 use rustix::process::Signal;
 use serde_json::json;
 use tonic::transport::Channel;
@@ -39,7 +39,7 @@ fn histogram(time_ms: i64, sum: f64) -> WireHistogram {
 /// A request with a series of numbers and one of histograms.
 fn request(numbers: &[i64], histograms: Vec<WireHistogram>) -> Vec<u8> {
     let mut request = RequestV2::default();
-    let sample = |time_ms: &i64| Sample {
+    let sample = |time_ms: &i64| WireSample {
         time_ms: *time_ms,
         value: 7.0,
     };
@@ -88,7 +88,7 @@ async fn they_are_counted(sender: &Sender, now: i64) {
     assert_eq!(sent(sender, body.clone()).await, (204, [3, 2, 0]));
     assert_eq!(sent(sender, body).await, (204, [3, 2, 0]), "sent again");
     // A staleness marker, which is not a number, is itself when it is sent again.
-    let stale = f64::from_bits(egret_series::model::STALE_NAN_BITS);
+    let stale = f64::from_bits(egret_metrics_model::STALE_NAN_BITS);
     for _ in 0..2 {
         let body = request(&[], vec![histogram(now - 500, stale)]);
         assert_eq!(sent(sender, body).await, (204, [0, 1, 0]));
@@ -173,7 +173,9 @@ fn they_are_exported(place: &Place, now: i64) {
     assert!(!refused.status.success());
     let told = text(&refused.stderr);
     assert!(
-        told.contains("native has native histograms, which this format has no way to write: use jsonl or parquet"),
+        told.contains(
+            "native has native histograms, which this format cannot represent: use jsonl or parquet"
+        ),
         "{told}"
     );
     let csv = place.run(&["series", "export", "--format", "csv", "--match", "plain"]);

@@ -1,10 +1,10 @@
-//! What senders and askers do that is wrong or too much, over HTTP: each is answered in Prometheus's own form, and the
-//! server goes on.
+//! What senders and askers do that is wrong or too much, over HTTP: each is answered in
+//! Prometheus's own form, and the server goes on.
 
 use std::io::Write;
 
-use egret_series::wire::encode::{SeriesToWrite, append_series_v1};
-use egret_series::wire::{Sample, snappy};
+use egret_metrics_wire::encode::{SeriesToWrite, append_series_v1};
+use egret_metrics_wire::{WireSample, snappy};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::process::Signal;
@@ -19,7 +19,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A body with one series, not compressed.
 fn plain(labels: &[(&str, &str)], samples: &[(i64, f64)]) -> Vec<u8> {
-    let sample = |(time_ms, value): &(i64, f64)| Sample {
+    let sample = |(time_ms, value): &(i64, f64)| WireSample {
         time_ms: *time_ms,
         value: *value,
     };
@@ -39,7 +39,8 @@ struct Hostile {
 }
 
 impl Hostile {
-    /// Status and `errorType` of the answer to a body, and what is said; which has Prometheus's form.
+    /// Status and `errorType` of the answer to a body, and what is said; which has Prometheus's
+    /// form.
     async fn refused(
         &self,
         path: &str,
@@ -136,7 +137,7 @@ async fn samples(hostile: &Hostile) {
         .write_refused(&plain(&name("twice"), &[(now, 2.0)]))
         .await;
     let reason = format!(
-        "samples: 0 written; 1 samples were refused: twice has another value at {now}, which stays"
+        "samples: 0 written; 1 samples were refused: twice already has another value at {now}, which is kept"
     );
     assert_eq!(told, (400, "bad_data".to_owned(), reason));
     assert_eq!(hostile.value("twice").await, "1");
@@ -157,8 +158,12 @@ async fn samples(hostile: &Hostile) {
         body.extend([0x10, form]);
         let body = snappy::encode(&body);
         let sender = &hostile.sender;
-        let read = sender.send("/prometheus/api/v1/read", PROTOBUF, "snappy", body);
-        let read = read.await.bytes().await.unwrap();
+        let read = sender
+            .send("/prometheus/api/v1/read", PROTOBUF, "snappy", body)
+            .await
+            .bytes()
+            .await
+            .unwrap();
         let read = match form {
             0 => snappy::Snappy::default()
                 .decode(&read, 1 << 20)

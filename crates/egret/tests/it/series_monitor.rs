@@ -1,7 +1,5 @@
-//! What Egret does with series of its own accord: it scrapes itself, its PostgreSQL and a real node_exporter, records,
-//! and makes a task of an alert.
-
-use std::time::Instant;
+//! What Egret does with series of its own accord: it scrapes itself, its PostgreSQL and a real
+//! node_exporter, records, and makes a task of an alert.
 
 use egret_postgres::test_support::free_port;
 use reqwest::{Method, StatusCode};
@@ -9,17 +7,17 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::place::Place;
-use crate::series::{PATIENCE, Running, said, series, start};
+use crate::series::{ChildProgram, said, series, start, until};
 
 /// Asks an HTTP door with a token.
-struct Door {
+struct MonitorClient {
     client: reqwest::Client,
     runtime: tokio::runtime::Runtime,
     base: String,
     token: String,
 }
 
-impl Door {
+impl MonitorClient {
     fn new(place: &Place, token: String) -> Self {
         // Another test of this process may have installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -65,17 +63,6 @@ impl Door {
     }
 }
 
-/// Looks until something is there.
-fn until<T>(place: &Place, what: &str, look: impl Fn() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "no {what}: {}", place.log());
-    }
-}
-
 /// The value of the one series that a query finds.
 fn value(place: &Place, query: &str) -> Option<String> {
     let answer = series(place, &["query", query]);
@@ -97,15 +84,16 @@ groups:
         annotations: {summary: '{{ $labels.instance }} does not answer'}
 "#;
 
-/// A node_exporter at a port. Its look at btrfs leaves files open for a while, so that no volume could be unmounted.
-fn exporter(place: &Place, port: u16) -> Running {
+/// A node_exporter at a port. Its look at btrfs leaves files open for a while, so that no volume
+/// could be unmounted.
+fn exporter(place: &Place, port: u16) -> ChildProgram {
     let listen = format!("--web.listen-address=127.0.0.1:{port}");
     let arguments = [&listen, "--no-collector.btrfs"];
-    Running::start("prometheus-node-exporter", &arguments, place)
+    ChildProgram::start("prometheus-node-exporter", &arguments, place)
 }
 
 /// A place with files of rules and jobs, and the node_exporter that is scraped.
-fn monitored(purpose: &str) -> (Place, Running, u16) {
+fn monitored(purpose: &str) -> (Place, ChildProgram, u16) {
     let mut place = Place::new(purpose);
     let node = free_port();
     let exporter = exporter(&place, node);
@@ -129,7 +117,7 @@ fn monitored(purpose: &str) -> (Place, Running, u16) {
 fn an_exporter_is_scraped_and_its_end_becomes_a_task() {
     let (place, exporter, node) = monitored("monitor");
     let (server, token) = start(&place);
-    let door = Door::new(&place, token);
+    let door = MonitorClient::new(&place, token);
     for job in ["egret", "postgres", "node"] {
         let query = format!("up{{job=\"{job}\"}}");
         until(&place, &query, || {
@@ -186,7 +174,7 @@ fn check_task(payload: &Value, status: &str, node: u16) {
     assert_eq!(payload["annotations"], json!({ "summary": summary }));
 }
 
-fn it_is_told_what_is_scraped(door: &Door, node: u16) {
+fn it_is_told_what_is_scraped(door: &MonitorClient, node: u16) {
     let pools = door.data("/api/v1/scrape_pools");
     assert_eq!(pools, json!({"scrapePools": ["egret", "node", "postgres"]}));
     let targets = door.data("/api/v1/targets?state=active&scrapePool=node");
@@ -246,7 +234,7 @@ fn commands_tell_it(place: &Place) {
 }
 
 /// A file that is wrong changes nothing; one that is right takes effect.
-fn files_are_read_again(place: &Place, door: &Door) {
+fn files_are_read_again(place: &Place, door: &MonitorClient) {
     let file = place.directory.join("more.rules.yml");
     std::fs::write(
         &file,
@@ -291,7 +279,7 @@ fn a_crash_makes_no_task_twice() {
     until(&place, "task", || task(&place, 0));
     server.kill();
     let (server, token) = start(&place);
-    let door = Door::new(&place, token);
+    let door = MonitorClient::new(&place, token);
     // It is known again since when the alert is active, and it was told.
     let told = "egret_series_alerts_told_total{receiver=\"queue/alerts\"} 1";
     until(&place, "restored alert", || door.counts(told).then_some(()));
@@ -324,7 +312,7 @@ fn settings_that_cannot_be_are_said_at_the_start() {
         (
             "EGRET_SERIES_EXTERNAL_URL",
             "egret.here",
-            "series.external_url: `egret.here` is no URL",
+            "series.external_url: `egret.here` is not a URL",
         ),
         (
             "EGRET_SERIES_ALERT_QUEUE",
@@ -352,14 +340,14 @@ fn settings_that_cannot_be_are_said_at_the_start() {
 
 #[test]
 fn the_statistics_of_an_external_server_are_scraped() {
-    let postgres = crate::server::Server::start();
+    let postgres = crate::server::PostgresServer::start();
     let mut place = Place::new("monitor-external");
     place.variables.extend([
         ("EGRET_POSTGRES_URL", postgres.url()),
         ("EGRET_SERIES_SCRAPE_INTERVAL", "500ms".to_owned()),
     ]);
     let (server, token) = start(&place);
-    let door = Door::new(&place, token);
+    let door = MonitorClient::new(&place, token);
     until(&place, "statistics", || {
         value(&place, "pg_up{job=\"postgres\"}").filter(|up| up == "1")
     });

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use egret_metrics_wire::encode::{RequestV2, SeriesToWrite, append_series_v1};
+use egret_metrics_wire::{WireSample, snappy};
 use egret_proto::series::v1::series_client::SeriesClient;
 use egret_proto::series::v1::write_request::Samples;
 use egret_proto::series::v1::{QueryRequest, WriteRequest};
-use egret_series::wire::encode::{RequestV2, SeriesToWrite, append_series_v1};
-use egret_series::wire::{Sample, snappy};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn body(samples: &[(i64, f64)]) -> Bytes {
     for (time_ms, value) in samples {
         let series = SeriesToWrite {
             labels: vec![("__name__", "streamed")],
-            samples: vec![Sample {
+            samples: vec![WireSample {
                 time_ms: *time_ms,
                 value: *value,
             }],
@@ -136,9 +136,11 @@ impl Sender {
         body: Vec<u8>,
     ) -> reqwest::Response {
         let request = self.client.post(format!("{}{path}", self.base));
-        let request = request.basic_auth("anybody", Some(&self.token));
-        let request = request.header("content-type", kind);
-        let request = request.header("content-encoding", encoding).body(body);
+        let request = request
+            .basic_auth("anybody", Some(&self.token))
+            .header("content-type", kind)
+            .header("content-encoding", encoding)
+            .body(body);
         request.send().await.unwrap()
     }
 
@@ -168,7 +170,7 @@ pub const WRITE: &str = "/prometheus/api/v1/write";
 
 fn body_v2(samples: &[(i64, f64)]) -> Vec<u8> {
     let mut request = RequestV2::default();
-    let sample = |(time_ms, value): &(i64, f64)| Sample {
+    let sample = |(time_ms, value): &(i64, f64)| WireSample {
         time_ms: *time_ms,
         value: *value,
     };
@@ -288,7 +290,7 @@ fn body_of_replica(replica: &str, time_ms: i64) -> Vec<u8> {
                 ("cluster", "west"),
                 ("host", host),
             ],
-            samples: vec![Sample {
+            samples: vec![WireSample {
                 time_ms,
                 value: 1.0,
             }],
@@ -329,8 +331,11 @@ fn the_second_of_a_pair_is_told_that_it_was_heard() {
             )),
         };
         let requests = futures_util::stream::iter([request]);
-        let responses = client.write(with_token(requests, &sender.token)).await;
-        let mut responses = responses.unwrap().into_inner();
+        let mut responses = client
+            .write(with_token(requests, &sender.token))
+            .await
+            .unwrap()
+            .into_inner();
         responses.message().await.unwrap().unwrap()
     });
     assert_eq!((streamed.written, streamed.deduplicated), (0, 2));

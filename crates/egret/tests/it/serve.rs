@@ -1,5 +1,6 @@
 //! The program as a user runs it: started, looked at, killed, started again, stopped.
 
+use egret_base::test_support::eventually_blocking;
 use egret_postgres::pidfile::PidFile;
 use egret_postgres::supervise::CRASH_LOOP_ENDS;
 use egret_postgres::test_support::owner;
@@ -97,7 +98,9 @@ fn an_ordinary_user_gets_branches_by_copying() {
     let volume = place.json(&["branch", "volume", "show"]);
     assert_eq!(volume["driver"], "copy");
     assert!(
-        place.log().contains("branches are made by copying"),
+        place
+            .log()
+            .contains("branches are created by copying every byte"),
         "{}",
         place.log()
     );
@@ -184,20 +187,20 @@ fn the_demo_tells_its_story_twice() {
     }
     for line in [
         "loaded 367687 rows (336776 flights",
-        "the flights are there already",
-        "tasks worked on through the HTTP door     211 (",
-        "the tasks of queue `delays` are there already",
+        "the flights are already loaded",
+        "tasks completed through the HTTP API      211 (",
+        "the tasks of queue `delays` exist already",
         "weather and departures of 2013 as series: ",
-        "weather and departures of 2013 are there as series already",
+        "weather and departures of 2013 are already stored as series",
         "% of departures delayed",
-        "views were filled: `late_by_carrier` in ",
-        "the views are there already",
+        "created views: `late_by_carrier` in ",
+        "the views exist already",
         "`late_by_carrier` is refreshed: incremental, 2 changes read, 1 row changed (",
-        "refer to airlines, planes and airports: 277977 are taken in ",
-        "7602 lines: unresolved_reference, destination in airports: 4 of them are not there",
-        "52606 lines: unresolved_reference, plane in planes: 722 of them are not there",
-        "726 documents are made of that report, and the other 58799 flights are taken",
-        "the flights are there as documents already",
+        "references to airlines, planes and airports: 277977 accepted in ",
+        "7602 lines: unresolved_reference, destination in airports: 4 of them do not exist",
+        "52606 lines: unresolved_reference, plane in planes: 722 of them do not exist",
+        "726 missing documents are created from that report, and the other 58799 flights are accepted",
+        "the flights are already stored as documents",
     ] {
         assert!(told.contains(line), "{told}");
     }
@@ -222,24 +225,37 @@ fn postmaster(place: &Place) -> Option<Pid> {
     Pid::from_raw(file.pid)
 }
 
+/// Waits until `/readyz` answers with a status, and returns the answer.
+#[track_caller]
+pub fn await_readyz(place: &Place, status: &str) -> String {
+    eventually_blocking(&format!("/readyz answers {status}"), || {
+        let answer = place.get("/readyz");
+        if answer.starts_with(&format!("HTTP/1.1 {status}")) {
+            Ok(answer)
+        } else {
+            Err(answer)
+        }
+    })
+}
+
 #[test]
 fn a_crash_loop_is_told_by_status_and_readyz_and_egret_stops_all_the_same() {
     let place = Place::new("loop");
     let server = place.start(&["serve"]);
     let mut last = None;
     for _ in 0..CRASH_LOOP_ENDS {
-        while !place.get("/readyz").starts_with("HTTP/1.1 200") {}
+        await_readyz(&place, "200");
         let pid = postmaster(&place).expect("it is ready");
         assert_ne!(Some(pid), last);
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
-        while place.get("/readyz").starts_with("HTTP/1.1 200") {}
+        await_readyz(&place, "503");
         last = Some(pid);
     }
     // The next attempt is 1.6 s away.
     let answer = place.get("/readyz");
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(
-        answer.contains("crash loop: 5 ends within five minutes"),
+        answer.contains("crash loop: 5 exits within five minutes"),
         "{answer}"
     );
     let status = place.json(&["status"]);
@@ -253,15 +269,10 @@ fn a_crash_loop_is_told_by_status_and_readyz_and_egret_stops_all_the_same() {
 fn a_postgres_that_accepts_no_sessions_is_told_by_readyz_status_and_metrics() {
     let place = Place::new("unready");
     let server = place.start(&["serve"]);
-    while !place.get("/readyz").starts_with("HTTP/1.1 200") {}
+    await_readyz(&place, "200");
     let postmaster = postmaster(&place).expect("it is ready");
     rustix::process::kill_process(postmaster, Signal::STOP).unwrap();
-    let answer = loop {
-        let answer = place.get("/readyz");
-        if answer.starts_with("HTTP/1.1 503") {
-            break answer;
-        }
-    };
+    let answer = await_readyz(&place, "503");
     assert!(answer.contains("does not accept sessions"), "{answer}");
     assert!(
         answer.contains("\"conditions\":[\"postgres_not_accepting\"]"),
@@ -274,14 +285,14 @@ fn a_postgres_that_accepts_no_sessions_is_told_by_readyz_status_and_metrics() {
     let sample = "egret_condition_active{condition=\"postgres_not_accepting\"} 1";
     assert!(metrics.contains(sample), "{metrics}");
     rustix::process::kill_process(postmaster, Signal::CONT).unwrap();
-    while !place.get("/readyz").starts_with("HTTP/1.1 200") {}
+    await_readyz(&place, "200");
     server.stop(Signal::TERM);
     assert_eq!(place.left_behind(), Vec::<String>::new());
 }
 
 #[test]
 fn an_external_server_is_shown_without_its_password_and_has_no_branches() {
-    let postgres = crate::server::Server::start();
+    let postgres = crate::server::PostgresServer::start();
     let mut place = Place::new("external");
     place.variables.push(("EGRET_POSTGRES_URL", postgres.url()));
     let server = place.start(&["serve"]);
@@ -297,7 +308,7 @@ fn an_external_server_is_shown_without_its_password_and_has_no_branches() {
     let refused = place.run(&["branch", "list"]);
     assert_eq!(refused.status.code(), Some(1));
     let said = text(&refused.stderr);
-    assert!(said.contains("they need the embedded server"), "{said}");
+    assert!(said.contains("they need the embedded PostgreSQL"), "{said}");
     server.stop(Signal::INT);
 }
 
@@ -320,7 +331,7 @@ fn with_tls_the_local_commands_know_the_server_by_its_certificate() {
     let server = place.start(&["serve"]);
     let status = place.json(&["status"]);
     assert_eq!(status["postgres"]["state"], "running");
-    // Somebody else at that address, whose certificate is another one, does not get the token.
+    // Another server at that address, with another certificate, does not get the token.
     let write_certificate = || {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         std::fs::write(place.directory.join("cert.pem"), made.cert.pem()).unwrap();

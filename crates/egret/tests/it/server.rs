@@ -8,19 +8,17 @@ use std::process::{Child, Command, Stdio};
 use egret_postgres::postmaster::Postmaster;
 use tokio_postgres::{Client, NoTls};
 
-/// The superuser's.
 pub const PASSWORD: &str = "only-for-this-test";
 
 /// PostgreSQL refuses to run as root, so root runs it as the user that owns nothing.
 const UNPRIVILEGED: &str = "nobody";
 
-/// A running server.
-pub struct Server {
+pub struct PostgresServer {
     postmaster: Child,
     directory: tempfile::TempDir,
 }
 
-impl Server {
+impl PostgresServer {
     /// Starts a server and returns when it takes connections.
     pub fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -104,7 +102,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         let postmaster = rustix::process::Pid::from_child(&self.postmaster);
         // Immediate shutdown: the directory goes with it, there is nothing to keep.

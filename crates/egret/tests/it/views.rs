@@ -1,5 +1,7 @@
-//! `egret view …` and `egret uninstall` with the whole program: an embedded server with a branch, and an external server.
+//! `egret view …` and `egret uninstall` with the whole program: an embedded server with a branch,
+//! and an external server.
 
+use egret_base::test_support::eventually_blocking;
 use rustix::process::Signal;
 
 use crate::place::{Place, Server, text};
@@ -13,15 +15,21 @@ const SHOWN: &str =
     "SELECT string_agg(carrier || ' ' || flights, ', ' ORDER BY carrier) FROM by_carrier";
 
 /// A view that fell behind shows this in the end.
+#[track_caller]
 fn until(place: &Place, url: &str, sql: &str, expected: &str) {
-    while place.psql(url, sql).unwrap() != expected {
-        std::thread::yield_now();
-    }
+    eventually_blocking(&format!("`{sql}` returns {expected}"), || {
+        let shown = place.psql(url, sql).unwrap();
+        if shown == expected {
+            Ok(())
+        } else {
+            Err(shown)
+        }
+    });
 }
 
-/// An Egret beside a server of somebody else's.
-fn beside(purpose: &str) -> (crate::server::Server, Place, Server) {
-    let external = crate::server::Server::start();
+/// An Egret beside a PostgreSQL server that it does not run.
+fn beside(purpose: &str) -> (crate::server::PostgresServer, Place, Server) {
+    let external = crate::server::PostgresServer::start();
     let mut place = Place::new(purpose);
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let server = place.start(&["serve"]);
@@ -64,7 +72,10 @@ fn a_view_is_made_looked_at_and_dropped() {
     check(
         &place,
         &validate,
-        &["can be kept", "carrier text, flights bigint"],
+        &[
+            "can be maintained incrementally",
+            "carrier text, flights bigint",
+        ],
     );
     let explain = ["view", "explain", "--sql", BY_CARRIER];
     check(&place, &explain, &["stage 1", "public.flights"]);
@@ -79,7 +90,11 @@ fn a_view_is_made_looked_at_and_dropped() {
         "--index",
         "flights,carrier",
     ];
-    check(&place, &create, &["view public.by_carrier is made", "1h"]);
+    check(
+        &place,
+        &create,
+        &["view public.by_carrier is created", "1h"],
+    );
     refused(&place, &create, 1, &["view `public.by_carrier` exists"]);
     let listed = ["postgres", "public.by_carrier", "auto", "1h", "active"];
     check(&place, &["view", "list"], &listed);
@@ -190,7 +205,7 @@ fn a_role_asks_for_views_once_it_may() {
     refused(&place, &unknown, 1, &["there is no role `nobody`"]);
     let said = place.psql(&url, &ask).unwrap_err();
     assert!(said.contains("permission denied"), "{said}");
-    let told = ["app may ask for views in database postgres"];
+    let told = ["app may manage views in database postgres"];
     check(&place, &["view", "allow", "app"], &told);
     place.psql(&url, &ask).unwrap();
     let made = "SELECT count(*) FROM egret.view WHERE name = 'by_carrier' AND owner = 'app'";
@@ -271,7 +286,7 @@ fn a_query_that_cannot_be_kept_is_refused_with_its_place() {
         &place,
         &["view", "show", "a.b.c"],
         1,
-        &["more than a schema and a name"],
+        &["more parts than a schema and a name"],
     );
 
     // Something else than Egret writes to the storage of a view.
@@ -295,7 +310,7 @@ fn a_query_that_cannot_be_kept_is_refused_with_its_place() {
         1,
         &["2 are missing", "egret view repair by_carrier"],
     );
-    check(&place, &["view", "repair", "by_carrier"], &["made anew"]);
+    check(&place, &["view", "repair", "by_carrier"], &["is rebuilt"]);
     check(&place, &["view", "verify", "by_carrier"], &["2 rows"]);
 
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'egret/views'";
@@ -310,7 +325,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
     check(
         &place,
         &["uninstall"],
-        &["there is nothing of egret in this database"],
+        &["this database contains nothing of egret"],
     );
     place.psql(&url, FLIGHTS).unwrap();
     let size = "SELECT (SELECT count(*) FROM pg_class) + (SELECT count(*) FROM pg_proc) + (SELECT count(*) FROM pg_trigger)
@@ -333,7 +348,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
         "an outbox with 0 rows",
         "the view public.by_carrier",
         "table egret.outbox",
-        "these belong to you",
+        "these objects are yours",
         "view public.most, which depends on view public.by_carrier",
     ];
     check(&place, &["uninstall"], &foretold);
@@ -343,19 +358,22 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
         "1",
         "nothing is gone"
     );
-    let in_use = ["needed by others", "public.most depends on view public"];
+    let in_use = [
+        "other objects depend on view",
+        "public.most depends on view public",
+    ];
     refused(&place, &["view", "drop", "by_carrier"], 1, &in_use);
     check(&place, &["view", "show", "by_carrier"], &["active"]);
     check(
         &place,
         &["uninstall", "--database", "elsewhere"],
-        &["there is nothing of egret"],
+        &["contains nothing of egret"],
     );
     place.psql(&url, "DROP VIEW most").unwrap();
     check(
         &place,
         &["uninstall", "--force"],
-        &["nothing of egret is left in postgres: 1 view is gone"],
+        &["nothing of egret is left in postgres: 1 view is removed"],
     );
     assert_eq!(place.psql(&url, size).unwrap(), before);
     assert_eq!(
@@ -367,7 +385,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
     server.stop(Signal::TERM);
     without_a_server(&place, &url);
     assert_eq!(place.psql(&url, size).unwrap(), before);
-    check(&place, &["uninstall", &url], &["there is nothing of egret"]);
+    check(&place, &["uninstall", &url], &["contains nothing of egret"]);
 }
 
 /// The same where no Egret works in the database.
@@ -389,7 +407,7 @@ fn without_a_server(place: &Place, url: &str) {
     check(
         place,
         &["uninstall", url, "--force"],
-        &["schema egret is gone"],
+        &["schema egret is removed"],
     );
 }
 

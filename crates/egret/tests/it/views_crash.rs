@@ -1,9 +1,10 @@
-//! Egret and PostgreSQL are killed while views are kept fresh beside writers: nothing is lost, and nothing counted twice.
-//! `EGRET_CRASHES` sets how often.
+//! Egret and PostgreSQL are killed while views are kept fresh beside writers: nothing is lost, and
+//! nothing counted twice. `EGRET_CRASHES` sets how often.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Pid, Signal, kill_process};
+use egret_base::test_support::eventually_blocking;
+use rustix::process::Signal;
 
 use crate::place::{Place, crashes};
 
@@ -60,7 +61,7 @@ fn check(place: &Place) {
 
 #[test]
 fn views_are_right_after_egret_was_killed_while_it_refreshed_them() {
-    let external = crate::server::Server::start();
+    let external = crate::server::PostgresServer::start();
     let mut place = Place::new("views-kill");
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let url = external.url();
@@ -79,7 +80,9 @@ fn views_are_right_after_egret_was_killed_while_it_refreshed_them() {
             // Some refreshes have been done, and one may be under way.
             let refreshes = "SELECT count(*) FROM egret.view_refresh";
             let before = place.psql(&url, refreshes).unwrap();
-            while place.psql(&url, refreshes).unwrap() == before {}
+            eventually_blocking("a view is refreshed", || {
+                place.psql(&url, refreshes).unwrap() != before
+            });
             server.take().unwrap().kill();
             server = Some(place.start(&["serve"]));
             check(&place);
@@ -95,9 +98,7 @@ fn views_are_right_after_egret_was_killed_while_it_refreshed_them() {
 fn views_are_right_after_postgresql_was_killed_while_they_were_refreshed() {
     let place = Place::new("views-kill-server");
     let server = place.start(&["serve"]);
-    let password = std::fs::read_to_string(place.data_dir().join("superuser.password")).unwrap();
-    let (password, port) = (password.trim(), place.ports[2]);
-    let url = format!("postgres://egret:{password}@127.0.0.1:{port}/postgres");
+    let url = place.source("postgres");
     make(&place, &url);
     let mut round = 0;
     for _ in 0..crashes(3) {
@@ -105,16 +106,14 @@ fn views_are_right_after_postgresql_was_killed_while_they_were_refreshed() {
             write(&place, &url, round).unwrap();
             round += 1;
         }
-        let pid = place.psql(
-            &url,
-            "SELECT (regexp_split_to_array(pg_read_file('postmaster.pid'), E'\\n'))[1]",
-        );
-        let pid = pid.unwrap().parse().ok().and_then(Pid::from_raw).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
-        while place.psql(&url, "SELECT 1").is_err() {}
+        place.kill_source();
+        eventually_blocking("PostgreSQL answers", || place.psql(&url, "SELECT 1"));
     }
     let is_active = "SELECT count(*) FROM egret.view WHERE state = 'active'";
-    while place.psql(&url, is_active).unwrap() != "3" {}
+    eventually_blocking("all views are active", || {
+        let active = place.psql(&url, is_active).unwrap();
+        if active == "3" { Ok(()) } else { Err(active) }
+    });
     check(&place);
     server.stop(Signal::TERM);
     assert_eq!(place.left_behind(), Vec::<String>::new());

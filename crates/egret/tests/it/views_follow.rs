@@ -1,8 +1,10 @@
-//! Those who follow views, while Egret is killed: what they are told adds up, and every change is one task.
+//! Followers of views while Egret is killed: the deltas that they receive add up, and every change
+//! is one task.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use egret_base::test_support::eventually_blocking;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -68,10 +70,10 @@ impl Mirror {
         let worked = place.run(&work);
         assert!(worked.status.success(), "{}", text(&worked.stderr));
         let tasks = std::fs::read_to_string(place.directory.join("tasks")).unwrap();
-        let tasks = tasks
+        let tasks: Vec<Value> = tasks
             .lines()
-            .map(|line| serde_json::from_str(line).unwrap());
-        let tasks: Vec<Value> = tasks.collect();
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         let sequences = tasks.iter().map(|task| task["sequence"].as_i64().unwrap());
         let expected: Vec<i64> = (begun + 1..=last).collect();
         assert_eq!(sequences.collect::<Vec<_>>(), expected);
@@ -94,7 +96,7 @@ const SHOWN: &str =
 
 #[test]
 fn changes_are_told_and_made_tasks_once_each_though_egret_is_killed() {
-    let external = crate::server::Server::start();
+    let external = crate::server::PostgresServer::start();
     let mut place = Place::new("views-follow");
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let url = external.url();
@@ -120,7 +122,7 @@ fn changes_are_told_and_made_tasks_once_each_though_egret_is_killed() {
     let from = begun.to_string();
     let mut tail = place.spawn(&["view", "tail", "by_shop", "--after", &from, "--json"]);
     // Only the first connection ends the command when it fails.
-    tail.await_error("following after");
+    tail.await_error("following changes after");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -132,7 +134,9 @@ fn changes_are_told_and_made_tasks_once_each_though_egret_is_killed() {
         });
         for _ in 0..4 {
             let before = place.psql(&url, sequence).unwrap();
-            while place.psql(&url, sequence).unwrap() == before {}
+            eventually_blocking("the view changes", || {
+                place.psql(&url, sequence).unwrap() != before
+            });
             server.take().unwrap().kill();
             server = Some(place.start(&["serve"]));
         }
@@ -146,14 +150,21 @@ fn changes_are_told_and_made_tasks_once_each_though_egret_is_killed() {
     tail.interrupt();
     // What the workers of the queue are given.
     let handed = "SELECT sequence FROM egret.view_handed_over";
-    while place.psql(&url, handed).unwrap() != last.to_string() {}
+    eventually_blocking("all changes are handed over", || {
+        let sequence = place.psql(&url, handed).unwrap();
+        if sequence == last.to_string() {
+            Ok(())
+        } else {
+            Err(sequence)
+        }
+    });
     assert_eq!(Mirror::of_tasks(&place, begun, last).text(), shown);
     server.unwrap().stop(Signal::TERM);
 }
 
 #[test]
 fn changes_are_shown_as_lines() {
-    let external = crate::server::Server::start();
+    let external = crate::server::PostgresServer::start();
     let mut place = Place::new("views-tail");
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let url = external.url();

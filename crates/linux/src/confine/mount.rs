@@ -9,7 +9,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use super::*;
 
-/// A detached copy of the mount at `path`, with `path` as its root and without what is mounted below.
+/// A detached copy of the mount at `path`, with `path` as its root and without what is mounted
+/// below.
 fn detached(path: &Path) -> io::Result<OwnedFd> {
     use rustix::mount::OpenTreeFlags;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -52,8 +53,8 @@ pub fn with_owner(path: &Path, mapping: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(mount)
 }
 
-/// A detached copy of the mount at `path`, for writing, on which nothing is run as a program. It has the devices of the
-/// mount where `has_devices`.
+/// A detached copy of the mount at `path`, for writing, on which nothing is run as a program. It
+/// has the devices of the mount where `has_devices`.
 pub(super) fn detached_writable(path: &Path, has_devices: bool) -> io::Result<OwnedFd> {
     let mount = detached(path)?;
     let mut flags = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
@@ -64,8 +65,8 @@ pub(super) fn detached_writable(path: &Path, has_devices: bool) -> io::Result<Ow
     Ok(mount)
 }
 
-/// An empty file system in memory that holds at most `bytes` in at most `files` files, belongs to user and group `owner`,
-/// and is open to nobody else but root. Nothing on it is run as a program.
+/// An empty file system in memory that holds at most `bytes` in at most `files` files, belongs to
+/// user and group `owner`, and is closed to all others but root. Nothing on it is run as a program.
 ///
 /// # Errors
 /// The kernel's; needs CAP_SYS_ADMIN.
@@ -138,21 +139,21 @@ fn set_attributes(
     check(result)
 }
 
-/// A mapping by which what belongs to user and group `stored` on the disk belongs to user and group
-/// `shown`, and the other way round for what is written. It is a user namespace without processes.
+/// A mapping by which files of `user` and `group` on the disk belong to user and group `shown`, and
+/// the other way round for what is written. It is a user namespace without processes.
 ///
 /// # Errors
 /// The kernel's; needs CAP_SETUID and CAP_SETGID.
-pub fn owner_mapping(stored: (u32, u32), shown: u32) -> io::Result<OwnedFd> {
+pub fn owner_mapping(user: u32, group: u32, shown: u32) -> io::Result<OwnedFd> {
     let holder = NamespaceHolder::new()?;
     let proc = PathBuf::from(format!("/proc/{}", holder.0));
-    std::fs::write(proc.join("uid_map"), format!("{} {shown} 1", stored.0))?;
-    std::fs::write(proc.join("gid_map"), format!("{} {shown} 1", stored.1))?;
+    std::fs::write(proc.join("uid_map"), format!("{user} {shown} 1"))?;
+    std::fs::write(proc.join("gid_map"), format!("{group} {shown} 1"))?;
     Ok(std::fs::File::open(proc.join("ns/user"))?.into())
 }
 
-/// A child in a user namespace of its own that has ended. Until it is waited for, which the drop does,
-/// the kernel keeps it, and the namespace with it.
+/// A child in a user namespace of its own that has ended. Until it is waited for, which the drop
+/// does, the kernel keeps it, and the namespace with it.
 struct NamespaceHolder(libc::pid_t);
 
 /// The child's function and the C library's call of it take some ten bytes.
@@ -163,29 +164,32 @@ const STACK_BYTES: usize = 4096;
 struct Stack([MaybeUninit<u8>; STACK_BYTES]);
 
 impl NamespaceHolder {
-    /// A fork(2) would copy the page tables of this whole process. So the child shares its memory, and this
-    /// thread waits for its end.
+    /// A fork(2) would copy the page tables of this whole process. So the child shares its memory,
+    /// and this thread waits for its end.
     fn new() -> io::Result<Self> {
         let mut stack = Stack([MaybeUninit::uninit(); STACK_BYTES]);
         let top = stack.0.as_mut_ptr_range().end;
-        // Without a signal for its end the child is not discarded where SIGCHLD is ignored, and wakes
-        // nobody. With the descriptors shared, those that others close meanwhile are closed.
+        // Without a signal for its end the child is not discarded where SIGCHLD is ignored, and
+        // wakes no waiting thread. The descriptors are shared, so that those that other threads
+        // close meanwhile are closed in the child too.
         let flags = libc::CLONE_NEWUSER | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES;
         let _blocked = BlockedSignals::new()?;
         #[expect(unsafe_code, reason = "a namespace for another process needs clone(2)")]
-        // SAFETY: as with vfork(2), CLONE_VFORK has this thread wait in the kernel until the child has let
-        // go of the memory. So this frame, and `top` in it, outlives the child's use, and what belongs to
-        // the thread alone, by the register that both have, is used by one of them at a time. Besides, the
-        // child touches nothing but its stack, which is aligned: the C library's wrapper calls
-        // `end_at_once` and then exit(2), and neither sets `errno`, takes a lock or allocates. All signals
-        // are blocked, so that none of this process's handlers runs in the child. Other threads run on.
-        // A SIGKILL of this process at any moment leaves a child that is some instructions from its end,
-        // for which init waits; the kernel keeps the memory until then.
+        // SAFETY: as with vfork(2), CLONE_VFORK has this thread wait in the kernel until the child
+        // has let go of the memory. So this frame, and `top` in it, outlives the child's use, and
+        // what belongs to the thread alone, by the register that both have, is used by one of them
+        // at a time. Besides, the child touches nothing but its stack, which is aligned: the C
+        // library's wrapper calls `end_at_once` and then exit(2), and neither sets `errno`, takes a
+        // lock or allocates. All signals are blocked, so that none of this process's handlers runs
+        // in the child. Other threads run on. A SIGKILL of this process at any moment leaves a
+        // child that is some instructions from its end, for which init waits; the kernel keeps the
+        // memory until then.
         //
-        // The memory is not within reach of a branch: ptrace(2) and what needs the same rights ask for the
-        // process's ids or a right in its namespace. The child has root's ids from its first to its last
-        // moment, the namespace belongs to root, and no other process ever enters it. Since the child does
-        // not change its ids, the memory also keeps its mark of whether it may be dumped.
+        // The memory is not within reach of a branch: ptrace(2) and what needs the same rights ask
+        // for the process's ids or a right in its namespace. The child has root's ids from its
+        // first to its last moment, the namespace belongs to root, and no other process ever enters
+        // it. Since the child does not change its ids, the memory also keeps its mark of whether it
+        // may be dumped.
         let pid = unsafe { libc::clone(end_at_once, top.cast(), flags, ptr::null_mut()) };
         check(pid.into())?;
         Ok(Self(pid))
@@ -205,8 +209,8 @@ impl Drop for NamespaceHolder {
                 unsafe_code,
                 reason = "no safe crate waits for children without a signal"
             )]
-            // SAFETY: waitpid(2) takes a null pointer where nobody wants the status. The pid is that of a
-            // child of this process, which is waited for here alone.
+            // SAFETY: waitpid(2) takes a null pointer where the status is not wanted. The pid is
+            // that of a child of this process, which is waited for here alone.
             let ended = unsafe { libc::waitpid(self.0, ptr::null_mut(), libc::__WALL) };
             if ended >= 0 || !is_interrupted() {
                 return;
@@ -226,7 +230,8 @@ impl BlockedSignals {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         #[expect(unsafe_code, reason = "no safe crate wraps pthread_sigmask")]
-        // SAFETY: sigfillset(3) fills the set that pthread_sigmask(3) reads. Both sets are this frame's.
+        // SAFETY: sigfillset(3) fills the set that pthread_sigmask(3) reads. Both sets are this
+        // frame's.
         let error = unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())

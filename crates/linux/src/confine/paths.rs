@@ -26,9 +26,9 @@ pub struct CommonPaths {
 /// A file to read, and the path at which it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
-    /// Where it is.
+    /// Path of the file to read.
     pub path: PathBuf,
-    /// Whose place it takes; without something there it is left out.
+    /// The path at which it is shown. If nothing is there, the replacement is left out.
     pub shown_at: PathBuf,
 }
 
@@ -41,7 +41,6 @@ pub struct PathTable {
     pub(super) entries: Vec<PathEntry>,
 }
 
-/// One path.
 #[derive(Debug)]
 pub(super) struct PathEntry {
     /// The path by which processes ask for it.
@@ -64,7 +63,7 @@ pub(super) enum PathAccess {
     Device,
 }
 
-/// By which a file is known while it exists.
+/// Identifies a file while it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -74,8 +73,10 @@ struct FileIdentity {
 impl CommonPaths {
     fn all(&self) -> impl Iterator<Item = &PathBuf> {
         let lists = [&self.executable, &self.readable, &self.devices];
-        let replacements = self.replacements.iter();
-        let replacements = replacements.flat_map(|file| [&file.path, &file.shown_at]);
+        let replacements = self
+            .replacements
+            .iter()
+            .flat_map(|file| [&file.path, &file.shown_at]);
         lists.into_iter().flatten().chain(replacements)
     }
 
@@ -100,7 +101,7 @@ impl PathTable {
     /// # Errors
     /// The kernel's, for instance when this process has no descriptor left.
     pub fn look_up(wanted: CommonPaths) -> io::Result<Self> {
-        // First: what changes meanwhile makes the table one that does not hold.
+        // Taken first: a change during the look-up makes [`PathTable::holds`] return `false`.
         let identities = wanted.identities().collect();
         let lists = [
             (&wanted.executable, PathAccess::Execute),
@@ -123,7 +124,7 @@ impl PathTable {
         })
     }
 
-    /// Whether it is the table of these paths, and each of them leads to what it led to.
+    /// Whether the table is of these paths, and each of them still leads to the same file.
     pub fn holds(&self, wanted: &CommonPaths) -> bool {
         self.wanted == *wanted && wanted.identities().eq(self.identities.iter().copied())
     }

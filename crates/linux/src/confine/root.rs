@@ -1,8 +1,8 @@
 //! A root file system that holds only what a confined process may reach.
 //!
 //! A mount namespace that is merely copied keeps every file system of the machine in use. Here a
-//! small tmpfs takes the place of the root, with what may be reached mounted into it, and the copies
-//! of all other mounts are dropped before the program runs.
+//! small tmpfs takes the place of the root, with what may be reached mounted into it, and the
+//! copies of all other mounts are dropped before the program runs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
@@ -37,7 +37,6 @@ enum View {
     Device,
     /// As this other path is, for reading.
     Substitute(PathBuf),
-    /// By another mount.
     Replaced(OwnedFd),
 }
 
@@ -68,9 +67,11 @@ impl PrivateRoot {
         for (mount, path) in replacements {
             views.add(&path, View::Replaced(mount))?;
         }
-        let anchor = reach.writable.first();
-        let anchor = anchor.and_then(|path| views.resolved.remove(path));
-        let anchor = anchor.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let anchor = reach
+            .writable
+            .first()
+            .and_then(|path| views.resolved.remove(path))
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
         let anchor = CString::new(anchor.into_os_string().into_vec())?;
         let options = [("mode", "0755"), ("size", SIZE)];
         let tmpfs = mount::tmpfs(&options, MountAttrFlags::empty())?;
@@ -160,8 +161,8 @@ impl Views {
         Ok(())
     }
 
-    /// Processes are recognised from outside by their directories' paths without links, and programs
-    /// ask for their own, so mounts are there.
+    /// Processes are recognised from outside by their directories' paths without links, and
+    /// programs ask for their own, so mounts are there.
     fn show(&mut self, named: &Path, canonical: &Path, view: View, is_directory: bool) {
         if canonical != named {
             self.links.insert(named.to_owned(), canonical.to_owned());

@@ -1,9 +1,9 @@
 //! The system calls that a confined process does not have.
 //!
-//! A list of what is refused and not of what is allowed: the programs inside come from elsewhere and
-//! use what their version of the C library uses. Landlock bounds files; here is what it does not
-//! bound: sockets, namespaces, other processes, and interfaces of the kernel that a database server
-//! has no use for.
+//! A list of what is refused and not of what is allowed: the programs inside come from elsewhere
+//! and use what their version of the C library uses. Landlock bounds files; here is what it does
+//! not bound: sockets, namespaces, other processes, and interfaces of the kernel that a database
+//! server has no use for.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -58,9 +58,9 @@ const REFUSED: [i64; 34] = [
     libc::SYS_kexec_load,
 ];
 
-/// Refused to a process that shares its user with processes outside: what works on whatever the user
-/// owns, Landlock's bounds or not. Changes of modes and owners answer with success, as the server
-/// asks for them where nothing has to change.
+/// Refused to a process that shares its user with processes outside: what works on whatever the
+/// user owns, Landlock's bounds or not. Changes of modes and owners answer with success, as the
+/// server asks for them where nothing has to change.
 const REFUSED_TO_SHARED_USER: [i64; 5] = [
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
@@ -69,7 +69,8 @@ const REFUSED_TO_SHARED_USER: [i64; 5] = [
     libc::SYS_utimensat,
 ];
 
-/// See [`REFUSED_TO_SHARED_USER`].
+/// Calls for the same reason as [`REFUSED_TO_SHARED_USER`], but ignored: they do nothing and
+/// succeed.
 const IGNORED_FROM_SHARED_USER: [i64; 2] = [libc::SYS_fchmodat, libc::SYS_fchownat];
 
 /// Those of x86 that newer architectures do without.
@@ -85,9 +86,10 @@ const REFUSED_TO_SHARED_USER_X86: [i64; 3] =
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_TO_SHARED_USER_X86: [i64; 0] = [];
 
-/// The first system call that does not exist for a confined process: fchmodat2(2) of Linux 6.6. What came with it and
-/// later does things in new ways that the lists here and Landlock do not know; programs go on with what they used
-/// before, as on an older kernel. From 424 on, a number is the same on all architectures.
+/// The first system call that does not exist for a confined process: fchmodat2(2) of Linux 6.6.
+/// What came with it and later does things in new ways that the lists here and Landlock do not
+/// know; programs go on with what they used before, as on an older kernel. From 424 on, a number is
+/// the same on all architectures.
 const FIRST_UNKNOWN: u32 = 452;
 
 /// Calls that name a process by their first argument; 0 is the caller itself.
@@ -99,8 +101,8 @@ const ON_PROCESSES: [i64; 5] = [
     libc::SYS_sched_setattr,
 ];
 
-/// The type of btrfs's ioctl(2) requests, `_IOC` of linux/btrfs.h: subvolumes made in a branch would
-/// outlive it.
+/// The type of btrfs's ioctl(2) requests, `_IOC` of linux/btrfs.h: subvolumes made in a branch
+/// would outlive it.
 const BTRFS_REQUESTS: u64 = 0x9400;
 const REQUEST_TYPE: u64 = 0xff00;
 
@@ -161,8 +163,9 @@ fn compile(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
     if shares_user {
         let ignored = IGNORED_FROM_SHARED_USER
             .iter()
-            .chain(&IGNORED_FROM_SHARED_USER_X86);
-        let ignored = ignored.map(|call| (*call, Vec::new())).collect();
+            .chain(&IGNORED_FROM_SHARED_USER_X86)
+            .map(|call| (*call, Vec::new()))
+            .collect();
         filters.push(program(ignored, SeccompAction::Errno(0))?);
     }
     Ok(filters)
@@ -183,8 +186,8 @@ fn socket_rules() -> io::Result<Vec<SeccompRule>> {
     Ok(rules)
 }
 
-/// Answers `ENOSYS` to calls from [`FIRST_UNKNOWN`] on. So it does to those of the x32 interface of x86, whose numbers
-/// have bit 30 set.
+/// Answers `ENOSYS` to calls from [`FIRST_UNKNOWN`] on. So it does to those of the x32 interface of
+/// x86, whose numbers have bit 30 set.
 fn without_new_calls() -> BpfProgram {
     const LOAD_WORD: u16 = 0x20;
     const JUMP_IF_AT_LEAST: u16 = 0x35;

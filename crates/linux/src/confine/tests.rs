@@ -10,7 +10,8 @@ const LIMITS: ProcessLimits = ProcessLimits {
     processes_max: 100,
 };
 
-/// Runs a script of the shell with this reach, as this process's user; returns whether it succeeded.
+/// Runs a script of the shell with this reach, as this process's user; returns whether it
+/// succeeded.
 fn run(reach: &Reach, script: &str) -> bool {
     let mut command = Command::new("/bin/sh");
     command
@@ -26,8 +27,8 @@ fn run(reach: &Reach, script: &str) -> bool {
         .success()
 }
 
-/// Starts a script that ends with `cat`, with a root of its own, and returns when that runs: behind its
-/// confinement, after all that comes before has gone well. It ends with its input.
+/// Starts a script that ends with `cat`, with a root of its own, and returns when that runs: behind
+/// its confinement, after all that comes before has gone well. It ends with its input.
 fn start(reach: &Reach, user: PrivateUser, script: &str) -> (Child, ChildStdin) {
     let mut command = Command::new("/bin/sh");
     command
@@ -119,7 +120,7 @@ fn a_process_with_a_root_of_its_own_holds_no_other_mount() {
     // As with a data directory that is named through a symbolic link.
     let link = place.path().join("link");
     std::os::unix::fs::symlink(&inside, &link).expect("a link to it");
-    let mapping = mount::owner_mapping(stored, USER).expect("a mapping of owners");
+    let mapping = mount::owner_mapping(stored.0, stored.1, USER).expect("a mapping of owners");
     let shown = mount::with_owner(&inside, &mapping).expect("a file system that maps owners");
     let user = PrivateUser {
         id: USER,
@@ -215,7 +216,7 @@ fn mappings_of_owners_leave_neither_processes_nor_blocked_signals() {
     let make = |number: u32| {
         let before = blocked();
         let made: Vec<OwnedFd> = (0..10)
-            .map(|index| mount::owner_mapping((0, 0), USER - number - index).expect("a mapping"))
+            .map(|index| mount::owner_mapping(0, 0, USER - number - index).expect("a mapping"))
             .collect();
         assert_eq!(blocked(), before);
         // The kernel may be built without the list.
@@ -333,8 +334,8 @@ fn system_calls_that_are_newer_than_the_filters_do_not_exist() {
             .apply(&mut command);
         let path = path.clone();
         #[expect(unsafe_code, reason = "pre_exec is the only way to act in the child")]
-        // SAFETY: the closure runs in the forked child before exec and makes one bare system call, whose path is a
-        // null-terminated string that lives as long as the closure.
+        // SAFETY: the closure runs in the forked child before exec and makes one bare system call,
+        // whose path is a null-terminated string that lives as long as the closure.
         unsafe {
             command.pre_exec(move || {
                 let done = libc::syscall(number, libc::AT_FDCWD, path.as_ptr(), 0, 0, 0, 0);

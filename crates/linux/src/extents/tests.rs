@@ -1,4 +1,5 @@
-//! A file that nobody cloned is its own; sharing is tested with the volumes of `egret-branches`.
+//! A file that was never cloned shares no extent; sharing is tested with the volumes of
+//! `egret-branches`.
 
 use std::io::Write;
 

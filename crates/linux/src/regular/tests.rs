@@ -14,6 +14,6 @@ fn a_pipe_is_refused_without_waiting_for_its_writer() {
     mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
     for path in [pipe.as_path(), place.path(), Path::new("/dev/null")] {
         let error = read(path).unwrap_err();
-        assert_eq!(error.to_string(), "it is no regular file", "{path:?}");
+        assert_eq!(error.to_string(), "it is not a regular file", "{path:?}");
     }
 }

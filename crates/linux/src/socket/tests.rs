@@ -37,10 +37,10 @@ fn links_and_files_in_the_place_of_a_socket_are_refused() {
     let _listener = UnixListener::bind(&other).unwrap();
     let path = directory.path().join(NAME);
     symlink(&other, &path).unwrap();
-    assert!(refused(directory.path()).contains("not made"));
+    assert!(refused(directory.path()).contains("did not create"));
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "").unwrap();
-    assert!(refused(directory.path()).contains("no socket"));
+    assert!(refused(directory.path()).contains("not a socket"));
     std::fs::remove_file(&path).unwrap();
     let missing = SocketPath::find(directory.path(), name()).expect_err("there is none");
     assert_eq!(missing.kind(), io::ErrorKind::NotFound);
@@ -69,7 +69,7 @@ fn only_a_link_of_root_leads_below_the_root_of_a_process() {
     assert!(refused(directory.path()).contains("the server's user"));
     // The same link made by that user.
     std::os::unix::fs::lchown(&path, Some(65_534), None).unwrap();
-    assert!(refused(directory.path()).contains("not made"));
+    assert!(refused(directory.path()).contains("did not create"));
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn what_another_user_owns_is_refused() {
     std::os::unix::fs::chown(&file, Some(STRANGER), None).unwrap();
     assert!(own(&file).contains("belongs to user id 4242"));
     assert_eq!(text(walk(&file, STRANGER)), "trusted");
-    // A link of another user leads where that user likes, whoever owns the target.
+    // A link of another user leads where that user likes, no matter which user owns the target.
     let link = place.path().join("link");
     symlink("/etc/passwd", &link).unwrap();
     assert_eq!(own(&link), "trusted");

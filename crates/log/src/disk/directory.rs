@@ -22,9 +22,6 @@ pub struct Directory {
 
 impl Directory {
     /// Opens the directory at `path`, which is made, with mode 0700, if it does not exist.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn open(path: &Path) -> io::Result<Self> {
         egret_base::durable::make_directory(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

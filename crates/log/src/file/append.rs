@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use egret_base::sync::{lock, write_lock};
 use egret_base::{Entropy, Limit};
 
+use super::FileLog;
+use super::file_error::failed;
 use super::handles::{Handles, Identity};
-use super::keeper::Keeper;
-use super::segment::{Index, Opened, Segment, segment_name};
-use super::{FileLog, failed};
+use super::keeper::{SegmentPool, Spare};
+use super::segment::{Index, OpenSegment, Segment, segment_name};
 use crate::disk::{Disk, DiskFile, is_full, write_all, write_zeros};
 use crate::format::{FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt, SegmentHeader};
 use crate::{Batch, Durability, LogError, Seq};
@@ -71,11 +73,7 @@ impl<D: Disk> FileLog<D> {
             self.synced_below = self.next;
             self.note_end();
         }
-        let mut recent = self
-            .shared
-            .recent
-            .lock()
-            .expect("no holder of this lock can panic");
+        let mut recent = lock(&self.shared.recent);
         recent.keep(batch, first);
         drop(recent);
         self.shared.next.store(self.next.0, Ordering::Release);
@@ -87,7 +85,7 @@ impl<D: Disk> FileLog<D> {
         let header = new_header(&*self.entropy, self.next, self.synced_below);
         let index = Index::new(self.config.index_stride_bytes);
         let begun = begin(&self.shared.handles, &self.keeper, spare, header, index);
-        let Opened { segment, file } = match begun {
+        let OpenSegment { segment, file } = match begun {
             Ok(begun) => begun,
             Err(LogError::Io { action, source, .. }) => return Err(self.stop(action, &source)),
             Err(error) => return Err(error),
@@ -97,11 +95,7 @@ impl<D: Disk> FileLog<D> {
             .retain(|held| !held.segment.gone.load(Ordering::Acquire));
         let replaced = std::mem::replace(&mut self.active, Arc::clone(&segment));
         let replaced_file = std::mem::replace(&mut self.active_file, file);
-        let mut segments = self
-            .shared
-            .segments
-            .write()
-            .expect("no holder of this lock can panic");
+        let mut segments = write_lock(&self.shared.segments);
         if replaced.header.first == self.next {
             // It holds nothing, and the new one has taken its name.
             segments.pop();
@@ -111,7 +105,7 @@ impl<D: Disk> FileLog<D> {
                 .set(self.next.before())
                 .expect("a segment is sealed once");
             if self.synced_below < self.next {
-                self.unsynced.push(Opened {
+                self.unsynced.push(OpenSegment {
                     segment: replaced,
                     file: replaced_file,
                 });
@@ -159,19 +153,19 @@ impl<D: Disk> FileLog<D> {
 /// with a segment's name always has a header.
 pub(super) fn begin<D: Disk>(
     handles: &Arc<Handles<D>>,
-    keeper: &Keeper<D>,
-    (spare, file): (String, D::File),
+    keeper: &SegmentPool<D>,
+    spare: Spare<D::File>,
     mut header: SegmentHeader,
     index: Index,
-) -> Result<Opened<D>, LogError> {
+) -> Result<OpenSegment<D>, LogError> {
     let place = &keeper.place;
     let begin_failed = |error| failed(place, "begin a segment in", error);
-    header.file_bytes = file.size_bytes().map_err(begin_failed)?;
-    let written = write_all(&file, &header.encode(), 0);
+    header.file_bytes = spare.file.size_bytes().map_err(begin_failed)?;
+    let written = write_all(&spare.file, &header.encode(), 0);
     if let Err(error) = written.as_ref()
         && is_full(error)
     {
-        keeper.give_back(spare, file);
+        keeper.give_back(spare);
         return Err(LogError::Full {
             place: place.to_string(),
             needed_bytes: SEGMENT_HEADER_BYTES,
@@ -179,12 +173,12 @@ pub(super) fn begin<D: Disk>(
     }
     let name = segment_name(header.first);
     written
-        .and_then(|()| file.sync_data())
-        .and_then(|()| handles.disk.rename(&spare, &name))
+        .and_then(|()| spare.file.sync_data())
+        .and_then(|()| handles.disk.rename(&spare.name, &name))
         .map_err(begin_failed)?;
-    let file = handles.keep(Identity::of(&header), Arc::new(file));
+    let file = handles.keep(Identity::of(&header), Arc::new(spare.file));
     let segment = Segment::begun(Arc::clone(place), Arc::clone(handles), header, index);
-    Ok(Opened {
+    Ok(OpenSegment {
         segment: Arc::new(segment),
         file,
     })

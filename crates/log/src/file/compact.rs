@@ -7,8 +7,8 @@ use super::segment::{Index, Segment};
 use super::tail::Cursor;
 use crate::disk::{Disk, DiskFile, is_full, write_all};
 use crate::format::{
-    Covered, FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Salt,
-    Seal, SegmentHeader, padded, seal_record,
+    CompactedRange, FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
+    Salt, Seal, SegmentHeader, padded, seal_record,
 };
 use crate::{Compaction, Directory, LogError, Seq};
 
@@ -31,10 +31,10 @@ pub struct FileCompaction<D: Disk = Directory> {
 }
 
 /// What a compaction wrote, and what it can be said to have gained.
-pub struct Compacted<D: Disk = Directory> {
-    /// Records kept.
+pub struct CompactionResult<D: Disk = Directory> {
+    /// Number of records that were kept.
     pub kept: u64,
-    /// Records left out.
+    /// Number of records that were left out.
     pub dropped: u64,
     /// Size of the files read.
     pub bytes_before: u64,
@@ -45,7 +45,7 @@ pub struct Compacted<D: Disk = Directory> {
     pub(crate) temporary: String,
 }
 
-impl<D: Disk> Compacted<D> {
+impl<D: Disk> CompactionResult<D> {
     /// The first and the last record that the segments read cover.
     pub fn range(&self) -> (Seq, Seq) {
         let last = self.segment.last.get().copied();
@@ -55,9 +55,9 @@ impl<D: Disk> Compacted<D> {
 }
 
 impl<D: Disk> Compaction for FileCompaction<D> {
-    type Output = Compacted<D>;
+    type Output = CompactionResult<D>;
 
-    fn run(self, keep: impl FnMut(Seq) -> bool) -> Result<Compacted<D>, LogError> {
+    fn run(self, keep: impl FnMut(Seq) -> bool) -> Result<CompactionResult<D>, LogError> {
         let written = self.write(keep);
         if written.is_err() {
             // The error says what matters; a leftover is removed when the log is opened next.
@@ -69,7 +69,7 @@ impl<D: Disk> Compaction for FileCompaction<D> {
 }
 
 impl<D: Disk> FileCompaction<D> {
-    fn write(&self, mut keep: impl FnMut(Seq) -> bool) -> Result<Compacted<D>, LogError> {
+    fn write(&self, mut keep: impl FnMut(Seq) -> bool) -> Result<CompactionResult<D>, LogError> {
         let file = self
             .handles
             .disk
@@ -109,7 +109,7 @@ impl<D: Disk> FileCompaction<D> {
         let place = Arc::clone(&self.place);
         let handles = Arc::clone(&self.handles);
         let segment = Segment::compacted(place, handles, self.temporary.clone(), header, index);
-        Ok(Compacted {
+        Ok(CompactionResult {
             kept,
             dropped,
             bytes_before: self.sources.iter().map(|source| source.file_bytes).sum(),
@@ -133,7 +133,7 @@ impl<D: Disk> FileCompaction<D> {
             salt: self.salt,
             first: oldest.header.first,
             synced_below: oldest.header.synced_below,
-            compacted: Some(Covered {
+            compacted: Some(CompactedRange {
                 last: self.last(),
                 records: kept,
             }),
@@ -252,7 +252,7 @@ impl<'file, F: DiskFile> Writer<'file, F> {
         );
         self.frame.resize(padded(self.frame.len()), 0);
         write_all(self.file, &self.frame, self.offset)?;
-        // All at once at the end would hold up the syncs of whoever appends at the same time.
+        // Syncing only once at the end would hold up concurrent syncs of the log.
         self.file.sync_data()?;
         self.offset += self.frame.len() as u64;
         self.frame.truncate(0);

@@ -1,12 +1,13 @@
 //! The end mark: how far the log is known to be durable, kept in a file beside the segments.
 //!
-//! A frame says what was durable before it was written, so that nothing in the segments speaks for the last
-//! frame. The mark does: recovery takes a bad frame below it for corruption, and one at or above it for a
-//! write that a crash interrupted. It is written after each sync without being synced itself, which a crash of
-//! the process keeps; when the log is closed it is synced too.
+//! A frame says what was durable before it was written, so that nothing in the segments speaks for
+//! the last frame. The mark does: recovery takes a bad frame below it for corruption, and one at or
+//! above it for a write that a crash interrupted. It is written after each sync without being
+//! synced itself, which a crash of the process keeps; when the log is closed it is synced too.
 //!
-//! The file `end` has three slots of 512 bytes. The first is written when the log is closed and synced apart from
-//! the others, which are written in turn, so that one of the three is always whole:
+//! The file `end` has three slots of 512 bytes. The first is written when the log is closed and
+//! synced apart from the others, which are written in turn, so that one of the three is always
+//! whole:
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -18,14 +19,13 @@
 
 use std::io;
 
-use super::failed;
+use super::file_error::failed;
 use crate::disk::{Disk, DiskFile, is_full, read_exactly, write_all};
 use crate::format::{u32_at, u64_at};
 use crate::{LogError, Seq};
 
-/// The file's name.
 pub(crate) const END_NAME: &str = "end";
-/// Its name until both slots are durable.
+/// Temporary name until all slots are synced.
 pub(super) const NEW_END_NAME: &str = "end.new";
 
 const MAGIC: [u8; 8] = *b"EGRETEND";
@@ -78,7 +78,7 @@ pub(super) fn read<D: Disk>(
             file: path,
             offset: 0,
             seq: Seq::FIRST,
-            what: "no slot of the end mark is whole",
+            what: "no slot of the end mark is intact",
         }),
     }
 }
@@ -93,8 +93,8 @@ pub(super) fn missing(place: &str) -> LogError {
     }
 }
 
-/// Opens the file for writing, which is made if there is none. A full disk leaves the log without a mark
-/// until it is opened again.
+/// Opens the file for writing, which is made if there is none. A full disk leaves the log without a
+/// mark until it is opened again.
 ///
 /// # Errors
 /// [`LogError::Io`].
@@ -104,13 +104,14 @@ pub(super) fn open<D: Disk>(
     durable_below: Seq,
     exists: bool,
 ) -> Result<Option<EndMark<D::File>>, LogError> {
-    let opened = match exists {
-        true => disk.open(END_NAME).and_then(|file| {
+    let opened = if exists {
+        disk.open(END_NAME).and_then(|file| {
             // A crash may have left all slots unsynced.
             file.sync_data()?;
             Ok(file)
-        }),
-        false => create(disk, durable_below),
+        })
+    } else {
+        create(disk, durable_below)
     };
     match opened {
         Ok(file) => Ok(Some(EndMark { file, slot: 1 })),
@@ -140,16 +141,16 @@ fn create<D: Disk>(disk: &D, durable_below: Seq) -> io::Result<D::File> {
 }
 
 impl<F: DiskFile> EndMark<F> {
-    /// Notes that every record below `durable_below` is durable. A mark that cannot be written proves less at
-    /// the next start, which is no reason to refuse what is durable.
-    pub fn note(&mut self, durable_below: Seq) {
+    /// Notes that every record below `durable_below` is durable. A mark that cannot be written
+    /// proves less at the next start, which is no reason to refuse what is durable.
+    pub(crate) fn note(&mut self, durable_below: Seq) {
         if self.write(self.slot, durable_below).is_ok() {
             self.slot = SLOTS - self.slot;
         }
     }
 
     /// Makes the mark itself durable, in every slot.
-    pub fn seal(&mut self, durable_below: Seq) -> io::Result<()> {
+    pub(crate) fn seal(&mut self, durable_below: Seq) -> io::Result<()> {
         self.write(1, durable_below)?;
         self.write(2, durable_below)?;
         self.file.sync_data()?;

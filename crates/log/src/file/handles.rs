@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use egret_base::sync::lock;
+
 use crate::Seq;
 use crate::disk::Disk;
 use crate::format::{Salt, SegmentHeader};
@@ -17,7 +19,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    pub fn of(header: &SegmentHeader) -> Self {
+    pub(crate) fn of(header: &SegmentHeader) -> Self {
         Self {
             salt: header.salt,
             first: header.first,
@@ -25,8 +27,8 @@ impl Identity {
     }
 }
 
-/// The open files of a log's segments, at most so many. Who uses one keeps it open for that long,
-/// whatever is closed here.
+/// The open files of a log's segments, at most `most`. A caller that uses a file keeps it open,
+/// even if it is evicted here.
 pub(crate) struct Handles<D: Disk> {
     pub disk: D,
     most: usize,
@@ -37,7 +39,7 @@ pub(crate) struct Handles<D: Disk> {
 }
 
 impl<D: Disk> Handles<D> {
-    pub fn new(disk: D, most: usize) -> Self {
+    pub(crate) fn new(disk: D, most: usize) -> Self {
         Self {
             disk,
             most,
@@ -47,7 +49,7 @@ impl<D: Disk> Handles<D> {
     }
 
     /// The file of a segment, if it is open.
-    pub fn get(&self, segment: Identity) -> Option<Arc<D::File>> {
+    pub(crate) fn get(&self, segment: Identity) -> Option<Arc<D::File>> {
         let mut held = self.held();
         let at = held.iter().position(|(known, _)| *known == segment)?;
         if at > 0 {
@@ -57,18 +59,19 @@ impl<D: Disk> Handles<D> {
         Some(Arc::clone(&held[0].1))
     }
 
-    /// Keeps a file that has just been opened; answers it, or the one that somebody else has opened
-    /// meanwhile.
-    pub fn keep(&self, segment: Identity, file: Arc<D::File>) -> Arc<D::File> {
+    /// Keeps a file that has just been opened. Returns it, or the one that another thread has
+    /// opened meanwhile.
+    pub(crate) fn keep(&self, segment: Identity, file: Arc<D::File>) -> Arc<D::File> {
         let mut held = self.held();
         let known = held.iter().find(|(known, _)| *known == segment);
         if let Some((_, file)) = known {
             return Arc::clone(file);
         }
         held.push_front((segment, Arc::clone(&file)));
-        let superfluous = match held.len() > self.most {
-            true => held.pop_back(),
-            false => None,
+        let superfluous = if held.len() > self.most {
+            held.pop_back()
+        } else {
+            None
         };
         drop(held);
         // Closing a file that has been deleted takes as long as giving its space back.
@@ -77,16 +80,16 @@ impl<D: Disk> Handles<D> {
     }
 
     /// So many bytes were read for the sake of one record.
-    pub fn note_fetched(&self, bytes: u64) {
+    pub(crate) fn note_fetched(&self, bytes: u64) {
         self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn fetched_bytes(&self) -> u64 {
+    pub(crate) fn fetched_bytes(&self) -> u64 {
         self.fetched_bytes.load(Ordering::Relaxed)
     }
 
     /// Closes the file of a segment that is no more.
-    pub fn forget(&self, segment: Identity) {
+    pub(crate) fn forget(&self, segment: Identity) {
         let mut held = self.held();
         let at = held.iter().position(|(known, _)| *known == segment);
         let closed = at.and_then(|at| held.remove(at));
@@ -95,6 +98,6 @@ impl<D: Disk> Handles<D> {
     }
 
     fn held(&self) -> MutexGuard<'_, VecDeque<(Identity, Arc<D::File>)>> {
-        self.held.lock().expect("no holder of this lock can panic")
+        lock(&self.held)
     }
 }

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use egret_base::Condition;
+use egret_base::sync::lock;
 
 use crate::disk::{Disk, DiskFile, fill};
 use crate::{LogConfig, LogError};
@@ -19,13 +20,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) const SPARE_PREFIX: &str = "spare-";
 
-/// A file that the log needs no more.
+/// A file that is no longer part of the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Retired {
+pub(crate) struct RetiredFile {
     pub name: String,
-    /// Whether it has a segment's size and nobody reads it.
+    /// Whether it has a segment's size and no reader uses it.
     pub reusable: bool,
-    /// Set when that is durable.
+    /// Set when its removal is durable.
     pub gone: Arc<AtomicBool>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct Retired {
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
     /// Drops files, the oldest first.
-    Retire(Retired),
+    Retire(RetiredFile),
     /// Gives a compacted file its name, then deletes the others that it stands for.
     Replace {
         temporary: String,
@@ -46,12 +47,13 @@ pub(crate) enum Task {
     Discard(String),
 }
 
-struct Spare<F> {
-    name: String,
-    file: F,
+/// A file without a segment yet, filled with zeros or with what is no longer of use.
+pub(crate) struct Spare<F> {
+    pub name: String,
+    pub file: F,
 }
 
-struct State<F> {
+struct PoolState<F> {
     ready: Vec<Spare<F>>,
     next_number: u64,
     /// A spare segment is being written just now.
@@ -62,21 +64,22 @@ struct State<F> {
     closed: bool,
 }
 
-/// What the owner of a log and its housekeeping thread share.
-pub(crate) struct Keeper<D: Disk> {
+/// Spare segments and pending changes of the directory, shared by the owner of a log and its
+/// housekeeping thread.
+pub(crate) struct SegmentPool<D: Disk> {
     disk: D,
     pub place: Arc<str>,
     segment_bytes: u64,
     spares_wanted: usize,
     recycled_max: usize,
-    state: Mutex<State<D::File>>,
+    state: Mutex<PoolState<D::File>>,
     changed: Condvar,
 }
 
-impl<D: Disk> Keeper<D> {
-    /// Takes over the spare files among `names`; those of another size, and names of files that others have too,
-    /// are deleted.
-    pub fn open(
+impl<D: Disk> SegmentPool<D> {
+    /// Takes over the spare files among `names`; those of another size, and names of files that
+    /// others have too, are deleted.
+    pub(crate) fn open(
         disk: D,
         place: Arc<str>,
         config: &LogConfig,
@@ -110,7 +113,7 @@ impl<D: Disk> Keeper<D> {
             segment_bytes: config.segment_bytes,
             spares_wanted: config.spare_segments,
             recycled_max: config.recycled_segments_max.max(config.spare_segments),
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 ready,
                 next_number,
                 making: false,
@@ -124,12 +127,12 @@ impl<D: Disk> Keeper<D> {
 
     /// A file to begin a segment in. Waits for one that is just being made; makes one when there
     /// is none.
-    pub fn take(&self) -> Result<(String, D::File), LogError> {
+    pub(crate) fn take(&self) -> Result<Spare<D::File>, LogError> {
         let mut state = self.state();
         loop {
             if let Some(spare) = state.ready.pop() {
                 self.changed.notify_all();
-                return Ok((spare.name, spare.file));
+                return Ok(spare);
             }
             if state.making {
                 state = self.wait_for_making(state);
@@ -142,27 +145,27 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// Makes a file of `bytes` zeros.
-    pub fn make_sized(&self, bytes: u64) -> Result<(String, D::File), LogError> {
-        let spare = self.make(bytes)?;
-        Ok((spare.name, spare.file))
+    pub(crate) fn make_sized(&self, bytes: u64) -> Result<Spare<D::File>, LogError> {
+        self.make(bytes)
     }
 
     /// Takes a file back that was not used after all.
-    pub fn give_back(&self, name: String, file: D::File) {
-        self.state().ready.push(Spare { name, file });
+    pub(crate) fn give_back(&self, spare: Spare<D::File>) {
+        self.state().ready.push(spare);
     }
 
     /// Sees to it that so many spare segments are ready. Fails at once while the last attempt at
     /// housekeeping has failed: it is tried again there.
-    pub fn secure(&self, spares: u64) -> Result<(), LogError> {
+    pub(crate) fn reserve(&self, spares: u64) -> Result<(), LogError> {
         let mut state = self.state();
         while (state.ready.len() as u64) < spares {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            state = match state.making {
-                true => self.wait_for_making(state),
-                false => self.make_ready(state).0,
+            state = if state.making {
+                self.wait_for_making(state)
+            } else {
+                self.make_ready(state).0
             };
         }
         Ok(())
@@ -170,8 +173,8 @@ impl<D: Disk> Keeper<D> {
 
     fn wait_for_making<'a>(
         &self,
-        state: MutexGuard<'a, State<D::File>>,
-    ) -> MutexGuard<'a, State<D::File>> {
+        state: MutexGuard<'a, PoolState<D::File>>,
+    ) -> MutexGuard<'a, PoolState<D::File>> {
         self.changed
             .wait_while(state, |state| state.making)
             .expect("no holder of this lock can panic")
@@ -180,8 +183,8 @@ impl<D: Disk> Keeper<D> {
     /// Makes a spare segment while others see that one is being made, and answers whether it did.
     fn make_ready<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State<D::File>>,
-    ) -> (MutexGuard<'a, State<D::File>>, Result<(), LogError>) {
+        mut state: MutexGuard<'a, PoolState<D::File>>,
+    ) -> (MutexGuard<'a, PoolState<D::File>>, Result<(), LogError>) {
         state.making = true;
         drop(state);
         let made = self.make(self.segment_bytes);
@@ -194,18 +197,18 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// Why the last attempt at housekeeping failed, until one succeeds.
-    pub fn failure(&self) -> Option<LogError> {
+    pub(crate) fn failure(&self) -> Option<LogError> {
         self.state().failure.clone()
     }
 
     /// Leaves work for the housekeeping.
-    pub fn ask(&self, task: Task) {
+    pub(crate) fn ask(&self, task: Task) {
         self.state().tasks.push_back(task);
         self.changed.notify_all();
     }
 
     /// Does the next thing there is to do and answers whether there was one.
-    pub fn step(&self) -> Result<bool, LogError> {
+    pub(crate) fn step(&self) -> Result<bool, LogError> {
         let state = self.state();
         let task = state.tasks.front().cloned();
         if let Some(task) = task {
@@ -220,7 +223,7 @@ impl<D: Disk> Keeper<D> {
             return done.map(|()| true);
         }
         let state = self.wait_for_making(state);
-        // Whoever wanted more of them than usual is refused until one can be made.
+        // A caller that wanted more spares than usual is refused until one can be made.
         if state.ready.len() >= self.spares_wanted && state.failure.is_none() {
             return Ok(false);
         }
@@ -255,7 +258,7 @@ impl<D: Disk> Keeper<D> {
         }
     }
 
-    fn retire(&self, retired: &Retired) -> Result<(), LogError> {
+    fn retire(&self, retired: &RetiredFile) -> Result<(), LogError> {
         let name = &retired.name;
         let mut state = self.state();
         if !retired.reusable || state.ready.len() >= self.recycled_max {
@@ -280,7 +283,8 @@ impl<D: Disk> Keeper<D> {
             .has_other_names()
             .map_err(failed(&self.place, "stat", &spare))?
         {
-            // A repair kept the original beside the log: what is written here would be written there.
+            // A repair kept the original beside the log: what is written here would be written
+            // there.
             self.tolerate("remove", &spare, self.disk.remove(&spare))?;
             return self.sync_directory();
         }
@@ -310,7 +314,7 @@ impl<D: Disk> Keeper<D> {
         Ok(Spare { name, file })
     }
 
-    fn spare_name(&self, state: &mut State<D::File>) -> String {
+    fn spare_name(&self, state: &mut PoolState<D::File>) -> String {
         let name = format!("{SPARE_PREFIX}{:08}", state.next_number);
         state.next_number += 1;
         name
@@ -337,8 +341,8 @@ impl<D: Disk> Keeper<D> {
             .map_err(failed(&self.place, "sync", "."))
     }
 
-    fn state(&self) -> MutexGuard<'_, State<D::File>> {
-        self.state.lock().expect("no holder of this lock can panic")
+    fn state(&self) -> MutexGuard<'_, PoolState<D::File>> {
+        lock(&self.state)
     }
 
     fn run(&self) {
@@ -354,7 +358,7 @@ impl<D: Disk> Keeper<D> {
                 Ok(true) => {}
                 _ if state.closed => return,
                 Ok(false) => {
-                    let idle = |state: &mut State<D::File>| {
+                    let idle = |state: &mut PoolState<D::File>| {
                         !state.closed
                             && state.tasks.is_empty()
                             && state.ready.len() >= self.spares_wanted
@@ -363,7 +367,7 @@ impl<D: Disk> Keeper<D> {
                     drop(self.changed.wait_while(state, idle));
                 }
                 Err(_) => {
-                    let open = |state: &mut State<D::File>| !state.closed;
+                    let open = |state: &mut PoolState<D::File>| !state.closed;
                     drop(self.changed.wait_timeout_while(state, RETRY_AFTER, open));
                 }
             }
@@ -392,13 +396,13 @@ fn failed(
 }
 
 /// The housekeeping thread; dropping it finishes what was asked and joins.
-pub(crate) struct KeeperThread<D: Disk> {
-    keeper: Arc<Keeper<D>>,
+pub(crate) struct HousekeepingThread<D: Disk> {
+    keeper: Arc<SegmentPool<D>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<D: Disk> KeeperThread<D> {
-    pub fn start(keeper: Arc<Keeper<D>>) -> io::Result<Self> {
+impl<D: Disk> HousekeepingThread<D> {
+    pub(crate) fn start(keeper: Arc<SegmentPool<D>>) -> io::Result<Self> {
         let shared = Arc::clone(&keeper);
         let thread = std::thread::Builder::new()
             .name("log-keeper".to_owned())
@@ -410,7 +414,7 @@ impl<D: Disk> KeeperThread<D> {
     }
 }
 
-impl<D: Disk> Drop for KeeperThread<D> {
+impl<D: Disk> Drop for HousekeepingThread<D> {
     fn drop(&mut self) {
         self.keeper.state().closed = true;
         self.keeper.changed.notify_all();

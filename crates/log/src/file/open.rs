@@ -7,12 +7,13 @@ use egret_base::{Entropy, SystemEntropy};
 
 use super::append::{begin, new_header, random_salt};
 use super::end;
+use super::file_error::failed;
 use super::handles::Handles;
-use super::keeper::{Keeper, KeeperThread};
-use super::read::Shared;
-use super::recover::{Known, Purpose, Recovered, recover};
+use super::keeper::{HousekeepingThread, SegmentPool};
+use super::read::ReadState;
+use super::recover::{Purpose, RecoveredLog, RecoveryRequest, recover};
 use super::segment::Index;
-use super::{FileLog, Recovery, failed};
+use super::{FileLog, Recovery};
 use crate::disk::{Disk, DiskFile};
 use crate::format::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::{Housekeeping, LogConfig, LogError, Seq};
@@ -24,8 +25,8 @@ impl<D: Disk> FileLog<D> {
     ///
     /// # Errors
     /// [`LogError::Locked`], [`LogError::Corrupt`], [`LogError::Missing`], [`LogError::Behind`],
-    /// [`LogError::Absent`], [`LogError::Shortened`], [`LogError::UnknownVersion`], [`LogError::Full`], [`LogError::Config`],
-    /// [`LogError::Io`].
+    /// [`LogError::Absent`], [`LogError::Shortened`], [`LogError::UnknownVersion`],
+    /// [`LogError::Full`], [`LogError::Config`], [`LogError::Io`].
     pub fn open(
         disk: D,
         config: LogConfig,
@@ -52,7 +53,7 @@ impl<D: Disk> FileLog<D> {
         let handles = Arc::new(Handles::new(disk.clone(), config.open_segments_max));
         let marked = end::read(&disk, &place, &names)?;
         let durable_below = config.durable_below.max(marked.unwrap_or_default());
-        let known = Known {
+        let known = RecoveryRequest {
             replay_from,
             durable_below,
             purpose: Purpose::Open,
@@ -60,7 +61,7 @@ impl<D: Disk> FileLog<D> {
         let recovered = recover(&handles, &place, names.clone(), &config, known)?;
         check_presence(&place, &recovered, &config, known, marked)?;
         make_durable(&disk, &place, &recovered)?;
-        let keeper = Keeper::open(disk.clone(), Arc::clone(&place), &config, &names)?;
+        let keeper = SegmentPool::open(disk.clone(), Arc::clone(&place), &config, &names)?;
         let keeper = Arc::new(keeper);
         let next = recovered.next;
         let mut segments = recovered.segments;
@@ -79,7 +80,7 @@ impl<D: Disk> FileLog<D> {
         let active = Arc::clone(segments.last().expect("one was begun if there was none"));
         let active_file = active.file()?;
         let end = end::open(&disk, &place, next, marked.is_some())?;
-        let shared = Arc::new(Shared::new(place, handles, &config, segments, next));
+        let shared = Arc::new(ReadState::new(place, handles, &config, segments, next));
         let thread = start_housekeeping(&config, &keeper, &shared.place)?;
         let mut log = Self {
             disk,
@@ -117,12 +118,12 @@ fn absent(place: &str, replay_from: Seq) -> LogError {
 /// Starts the thread that keeps spare segments, where the owner of the log does not do so.
 fn start_housekeeping<D: Disk>(
     config: &LogConfig,
-    keeper: &Arc<Keeper<D>>,
+    keeper: &Arc<SegmentPool<D>>,
     place: &str,
-) -> Result<Option<KeeperThread<D>>, LogError> {
+) -> Result<Option<HousekeepingThread<D>>, LogError> {
     match config.housekeeping {
         Housekeeping::Owner => Ok(None),
-        Housekeeping::Thread => KeeperThread::start(Arc::clone(keeper))
+        Housekeeping::Thread => HousekeepingThread::start(Arc::clone(keeper))
             .map(Some)
             .map_err(|error| failed(place, "start a thread for", error)),
     }
@@ -133,7 +134,7 @@ fn start_housekeeping<D: Disk>(
 pub(super) fn make_durable<D: Disk>(
     disk: &D,
     place: &Arc<str>,
-    recovered: &Recovered<D>,
+    recovered: &RecoveredLog<D>,
 ) -> Result<(), LogError> {
     for segment in recovered.scanned() {
         let file = segment.file()?;
@@ -160,9 +161,10 @@ pub(super) fn take_lock<D: Disk>(disk: &D, place: &Arc<str>) -> Result<D::Lock, 
         let holder = error.to_string();
         LogError::Locked {
             place: place.to_string(),
-            holder: match holder.is_empty() {
-                true => "unknown".to_owned(),
-                false => holder,
+            holder: if holder.is_empty() {
+                "unknown".to_owned()
+            } else {
+                holder
             },
         }
     })
@@ -190,9 +192,9 @@ fn check_config(config: &LogConfig) -> Result<(), LogError> {
 /// Refuses a log that is not there, or lacks its mark, where it had one.
 fn check_presence<D: Disk>(
     place: &str,
-    recovered: &Recovered<D>,
+    recovered: &RecoveredLog<D>,
     config: &LogConfig,
-    known: Known,
+    known: RecoveryRequest,
     marked: Option<Seq>,
 ) -> Result<(), LogError> {
     // A mark is made only once there is a segment.

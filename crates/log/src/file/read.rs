@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use bytes::Bytes;
+use egret_base::sync::{lock, read_lock};
 
 use super::handles::Handles;
-use super::recent::Recent;
-use super::segment::{Segment, Stretch};
+use super::recent::RecentFrames;
+use super::segment::{IndexSpan, Segment};
 use super::tail::FileTail;
 use crate::disk::{Disk, read_exactly};
 use crate::format::{
@@ -19,20 +20,20 @@ use crate::{Directory, LogConfig, LogError, LogReader, Seq};
 /// How many index entries more are read when the chunk before was read too.
 const READ_AHEAD_ENTRIES: usize = 15;
 
-/// What the owner of a log and its readers share.
-pub(crate) struct Shared<D: Disk> {
+/// State shared by the owner of a log and its readers.
+pub(crate) struct ReadState<D: Disk> {
     pub place: Arc<str>,
     pub handles: Arc<Handles<D>>,
     /// Oldest first; the last one is active.
     pub segments: RwLock<Vec<Arc<Segment<D>>>>,
     /// Nothing at or above this may be read yet.
     pub next: AtomicU64,
-    pub recent: Mutex<Recent>,
+    pub recent: Mutex<RecentFrames>,
     chunks: Mutex<Chunks>,
 }
 
-impl<D: Disk> Shared<D> {
-    pub fn new(
+impl<D: Disk> ReadState<D> {
+    pub(crate) fn new(
         place: Arc<str>,
         handles: Arc<Handles<D>>,
         config: &LogConfig,
@@ -44,20 +45,17 @@ impl<D: Disk> Shared<D> {
             handles,
             segments: RwLock::new(segments),
             next: AtomicU64::new(next.0),
-            recent: Mutex::new(Recent::new(config.cache_bytes)),
+            recent: Mutex::new(RecentFrames::new(config.cache_bytes)),
             chunks: Mutex::new(Chunks::new(config.chunk_cache_bytes)),
         }
     }
 
-    pub fn next(&self) -> Seq {
+    pub(crate) fn next(&self) -> Seq {
         Seq(self.next.load(Ordering::Acquire))
     }
 
-    pub fn first(&self) -> Seq {
-        let segments = self
-            .segments
-            .read()
-            .expect("no holder of this lock can panic");
+    pub(crate) fn first(&self) -> Seq {
+        let segments = read_lock(&self.segments);
         segments
             .first()
             .map_or_else(|| self.next(), |segment| segment.header.first)
@@ -67,15 +65,12 @@ impl<D: Disk> Shared<D> {
     ///
     /// # Errors
     /// [`LogError::Truncated`] and [`LogError::Ahead`].
-    pub fn segment(&self, seq: Seq) -> Result<Arc<Segment<D>>, LogError> {
+    pub(crate) fn segment(&self, seq: Seq) -> Result<Arc<Segment<D>>, LogError> {
         let next = self.next();
         if seq >= next {
             return Err(LogError::Ahead { seq, next });
         }
-        let segments = self
-            .segments
-            .read()
-            .expect("no holder of this lock can panic");
+        let segments = read_lock(&self.segments);
         let after = segments.partition_point(|segment| segment.header.first <= seq);
         match after.checked_sub(1) {
             Some(at) => Ok(Arc::clone(&segments[at])),
@@ -89,16 +84,13 @@ impl<D: Disk> Shared<D> {
     }
 
     /// Forgets chunks of records from `first` to `last`.
-    pub fn forget(&self, first: Seq, last: Seq) {
-        self.chunks
-            .lock()
-            .expect("no holder of this lock can panic")
-            .forget(first, last);
+    pub(crate) fn forget(&self, first: Seq, last: Seq) {
+        lock(&self.chunks).forget(first, last);
     }
 
-    /// Does something with the segment that covers `seq`. When that fails and the log has another one in
-    /// its place meanwhile, the file of the first had gone, and the other is taken.
-    pub fn in_segment<R>(
+    /// Does something with the segment that covers `seq`. When that fails and the log has another
+    /// one in its place meanwhile, the file of the first had gone, and the other is taken.
+    pub(crate) fn in_segment<R>(
         &self,
         seq: Seq,
         mut attempt: impl FnMut(&Arc<Segment<D>>) -> Result<R, LogError>,
@@ -118,11 +110,7 @@ impl<D: Disk> Shared<D> {
     }
 
     fn read(&self, seq: Seq) -> Result<Bytes, LogError> {
-        let recent = self
-            .recent
-            .lock()
-            .expect("no holder of this lock can panic")
-            .get(seq);
+        let recent = lock(&self.recent).get(seq);
         match recent {
             Some(body) => Ok(body),
             None => self.in_segment(seq, |segment| self.read_in(segment, seq)),
@@ -131,15 +119,12 @@ impl<D: Disk> Shared<D> {
 
     fn read_in(&self, segment: &Segment<D>, seq: Seq) -> Result<Bytes, LogError> {
         let salt = segment.header.salt.0;
-        let mut chunks = self
-            .chunks
-            .lock()
-            .expect("no holder of this lock can panic");
+        let mut chunks = lock(&self.chunks);
         if let Some(found) = chunks.get(salt, seq) {
             return found.ok_or(LogError::Compacted { seq });
         }
         let follows = chunks.follows(salt, seq);
-        // Nobody waits for this thread's disk.
+        // Other readers must not wait for this thread's disk access.
         drop(chunks);
         let ahead = if follows { READ_AHEAD_ENTRIES } else { 0 };
         let Some(stretch) = segment.stretch(seq, ahead)? else {
@@ -147,10 +132,7 @@ impl<D: Disk> Shared<D> {
         };
         let chunk = Chunk::load(segment, stretch, seq, self.next())?;
         let body = chunk.get(seq);
-        let mut chunks = self
-            .chunks
-            .lock()
-            .expect("no holder of this lock can panic");
+        let mut chunks = lock(&self.chunks);
         chunks.keep(chunk);
         drop(chunks);
         body.ok_or_else(|| self.absent(segment, seq))
@@ -170,7 +152,7 @@ impl<D: Disk> Shared<D> {
 
 /// Reads a [`crate::FileLog`] from any thread.
 pub struct FileReader<D: Disk = Directory> {
-    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) shared: Arc<ReadState<D>>,
 }
 
 impl<D: Disk> Clone for FileReader<D> {
@@ -188,7 +170,7 @@ impl<D: Disk> LogReader for FileReader<D> {
         self.shared.read(seq)
     }
 
-    fn tail(&self, from: Seq) -> FileTail<D> {
+    fn read_from(&self, from: Seq) -> FileTail<D> {
         FileTail::new(Arc::clone(&self.shared), from)
     }
 
@@ -215,7 +197,7 @@ impl Chunk {
     /// at and above `next` are not committed.
     fn load<D: Disk>(
         segment: &Segment<D>,
-        stretch: Stretch,
+        stretch: IndexSpan,
         wanted: Seq,
         next: Seq,
     ) -> Result<Self, LogError> {
@@ -226,7 +208,7 @@ impl Chunk {
             .map_err(|error| segment.io("read", error))?
             .into();
         segment.handles.note_fetched(length as u64);
-        let mut walk = Walk {
+        let mut walk = RecordCursor {
             salt: segment.header.salt,
             contiguous: segment.header.compacted.is_none(),
             seal: stretch.begin.seal,
@@ -282,8 +264,8 @@ impl Chunk {
     }
 }
 
-/// A way through the records of a stretch.
-struct Walk {
+/// Cursor over the records of a stretch.
+struct RecordCursor {
     salt: Salt,
     contiguous: bool,
     seal: Seal,
@@ -297,7 +279,7 @@ struct Walk {
     expected: Seq,
 }
 
-impl Walk {
+impl RecordCursor {
     /// Sequence number and start of the next record, checked.
     fn next(&mut self, bytes: &[u8]) -> Result<Option<(Seq, u32)>, &'static str> {
         if self.at >= self.records_end {
@@ -358,7 +340,7 @@ impl Chunks {
         Some(self.held[0].get(seq))
     }
 
-    /// Whether the record before `seq` ends a chunk that is here: somebody reads in order.
+    /// Whether the record before `seq` ends a cached chunk: then the log is being read in order.
     fn follows(&self, salt: u64, seq: Seq) -> bool {
         self.held
             .iter()

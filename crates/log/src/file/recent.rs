@@ -23,15 +23,15 @@ struct RecentFrame {
 
 /// Frames with contiguous sequence numbers, oldest first, bounded by their bytes.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct RecentFrames {
     frames: VecDeque<RecentFrame>,
     weight: usize,
     weight_max: usize,
     spare: Vec<(Vec<u8>, Vec<u32>)>,
 }
 
-impl Recent {
-    pub fn new(weight_max: usize) -> Self {
+impl RecentFrames {
+    pub(crate) fn new(weight_max: usize) -> Self {
         Self {
             frames: VecDeque::new(),
             weight: 0,
@@ -41,7 +41,7 @@ impl Recent {
     }
 
     /// Takes over what a sealed batch holds, and leaves it empty.
-    pub fn keep(&mut self, batch: &mut Batch, first: Seq) {
+    pub(crate) fn keep(&mut self, batch: &mut Batch, first: Seq) {
         let (frame, starts) = batch.parts();
         // A buffer that is mostly empty would hold more memory than is counted for it.
         let (bytes, starts) = if frame.len() * 2 < batch.capacity() {
@@ -75,7 +75,7 @@ impl Recent {
     }
 
     /// The body of the record `seq`, if it is here.
-    pub fn get(&self, seq: Seq) -> Option<Bytes> {
+    pub(crate) fn get(&self, seq: Seq) -> Option<Bytes> {
         let after = self.frames.partition_point(|frame| frame.first <= seq);
         let frame = &self.frames[after.checked_sub(1)?];
         let start = *frame.starts.get((seq.0 - frame.first.0) as usize)? as usize;
@@ -84,7 +84,7 @@ impl Recent {
         Some(frame.bytes.slice(body..body + header.body_bytes))
     }
 
-    /// Keeps a frame's buffers for another batch, unless somebody still reads them.
+    /// Keeps a frame's buffers for another batch, unless a reader still uses them.
     fn reuse(&mut self, frame: RecentFrame) {
         if self.spare.len() >= SPARE_BUFFERS_MAX {
             return;

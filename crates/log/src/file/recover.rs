@@ -1,33 +1,33 @@
 //! Opening a log: which files belong to it, where it ends, and what a crash left behind.
 //!
 //! A frame that does not check is the log's torn end, unless something written later proves that it
-//! had been durable: a frame or a header that says so in its *synced below*, or the end mark. Then the disk
-//! has lost what it had confirmed, and the log is not opened.
+//! had been durable: a frame or a header that says so in its *synced below*, or the end mark. Then
+//! the disk has lost what it had confirmed, and the log is not opened.
 
+mod beyond_damage;
 mod forced;
-mod later;
 
 use std::sync::Arc;
 
+use beyond_damage::TrailingData;
 pub(crate) use forced::{FileChange, Hole};
-use later::Later;
 
 use super::compact::TEMPORARY_PREFIX;
 use super::end::{END_NAME, NEW_END_NAME};
 use super::handles::Handles;
-use super::scan::{Found, Window, frame_at};
+use super::scan::{ScannedFrame, Window, frame_at};
 use super::segment::{Index, Segment, parse_segment_name};
 use crate::disk::Disk;
-use crate::format::{Covered, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::{CompactedRange, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::{LogConfig, LogError, Seq};
 
 /// An end that a crash left half written. It was cut off; nothing in it had been acknowledged as
 /// durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Torn {
+pub struct TornTail {
     /// The file in which the log ends now.
     pub segment: String,
-    /// Where in it.
+    /// Offset in that file, in bytes.
     pub offset: u64,
     /// From there to the end of the last thing found, later segments included.
     pub bytes: u64,
@@ -39,7 +39,7 @@ pub struct Torn {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The end that was cut off, if there was one.
-    pub torn: Option<Torn>,
+    pub torn: Option<TornTail>,
     /// Segments that were read and checked.
     pub segments_scanned: usize,
     /// Bytes of frames in them.
@@ -48,8 +48,8 @@ pub struct Recovery {
     pub foreign_files: Vec<String>,
 }
 
-/// The segments of a log that has been read, and where it goes on.
-pub(crate) struct Recovered<D: Disk> {
+/// Result of reading a log: its segments, and where it goes on.
+pub(crate) struct RecoveredLog<D: Disk> {
     /// Oldest first. None when there is no log yet.
     pub segments: Vec<Arc<Segment<D>>>,
     pub next: Seq,
@@ -60,16 +60,16 @@ pub(crate) struct Recovered<D: Disk> {
     /// Everything that says how far the log went says at most this.
     pub reached_below: Seq,
     pub recovery: Recovery,
-    /// What else than the log's end is changed in a repair, and what is lost by it.
+    /// Changes that a repair makes apart from the log's end, and the records lost by them.
     pub changes: Vec<FileChange>,
     pub holes: Vec<Hole>,
     /// Segments whose headers cannot be read, with the records with which they began.
     pub unreadable: Vec<(Seq, String)>,
 }
 
-impl<D: Disk> Recovered<D> {
+impl<D: Disk> RecoveredLog<D> {
     /// The segments that were read and checked.
-    pub fn scanned(&self) -> &[Arc<Segment<D>>] {
+    pub(crate) fn scanned(&self) -> &[Arc<Segment<D>>] {
         let kept = self.segments.len();
         &self.segments[kept.saturating_sub(self.recovery.segments_scanned)..]
     }
@@ -102,9 +102,9 @@ impl Files {
     }
 }
 
-/// What is known of a log before its segments are read.
+/// Input of recovery: what is known of a log before its segments are read.
 #[derive(Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct RecoveryRequest {
     /// The first record that the owner needs.
     pub replay_from: Seq,
     /// Every record below was durable.
@@ -112,7 +112,7 @@ pub(crate) struct Known {
     pub purpose: Purpose,
 }
 
-/// Why a log is read.
+/// Purpose for which a log is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To go on with it.
@@ -142,8 +142,8 @@ pub(crate) fn recover<D: Disk>(
     place: &Arc<str>,
     names: Vec<String>,
     config: &LogConfig,
-    known: Known,
-) -> Result<Recovered<D>, LogError> {
+    known: RecoveryRequest,
+) -> Result<RecoveredLog<D>, LogError> {
     let files = Files::sort(names);
     let mut segments: Vec<Segment<D>> = Vec::new();
     let mut dropped = files.temporary;
@@ -184,11 +184,12 @@ pub(crate) fn recover<D: Disk>(
         changes: Vec::new(),
         holes: Vec::new(),
     };
-    let next = match is_forced {
-        true => scan.keep_readable(known.replay_from, &unreadable)?,
-        false => scan.run(place, known.replay_from)?,
+    let next = if is_forced {
+        scan.keep_readable(known.replay_from, &unreadable)?
+    } else {
+        scan.run(place, known.replay_from)?
     };
-    Ok(Recovered {
+    Ok(RecoveredLog {
         segments: scan.segments.into_iter().map(Arc::new).collect(),
         next,
         unproven_from: scan.proven_below,
@@ -203,7 +204,7 @@ pub(crate) fn recover<D: Disk>(
 
 struct Scan<D: Disk> {
     segments: Vec<Segment<D>>,
-    /// Somebody has noted that every record below was durable.
+    /// A segment's header, the end mark or the owner says that every record below was durable.
     proven_below: Seq,
     /// What the end mark or the owner says of it.
     durable_below: Seq,
@@ -216,7 +217,7 @@ struct Scan<D: Disk> {
 }
 
 /// What the frames of a segment are found to hold, up to the first that is not good.
-struct Content {
+struct SegmentScan {
     /// The last good record.
     reached: Seq,
     records: u64,
@@ -243,7 +244,7 @@ impl<D: Disk> Scan<D> {
 
     fn find_end(&mut self, place: &Arc<str>, replay_from: Seq) -> Result<Seq, LogError> {
         self.note_proofs();
-        // What may never have been synced is looked at too, even if nobody replays it.
+        // Records that may never have been synced are checked too, even if they are not replayed.
         let needed = replay_from.min(self.proven_below);
         let from = self
             .segments
@@ -291,7 +292,7 @@ impl<D: Disk> Scan<D> {
     fn check(&mut self, at: usize) -> Result<(Seq, Option<&'static str>), LogError> {
         let content = self.read_frames(at)?;
         let segment = &self.segments[at];
-        let Some(Covered { last, .. }) = segment.header.compacted else {
+        let Some(CompactedRange { last, .. }) = segment.header.compacted else {
             return Ok((content.reached, content.bad));
         };
         if self.is_damaged(at, &content) {
@@ -301,8 +302,9 @@ impl<D: Disk> Scan<D> {
         Ok((last, None))
     }
 
-    /// Whether a compacted segment is not what its header says: its file was whole and synced before it got its name.
-    fn is_damaged(&self, at: usize, content: &Content) -> bool {
+    /// Whether a compacted segment is not what its header says: its file was whole and synced
+    /// before it got its name.
+    fn is_damaged(&self, at: usize, content: &SegmentScan) -> bool {
         let SegmentHeader {
             compacted,
             file_bytes,
@@ -313,7 +315,7 @@ impl<D: Disk> Scan<D> {
     }
 
     /// Reads and notes a segment's frames in order, up to the first that is not good.
-    fn read_frames(&mut self, at: usize) -> Result<Content, LogError> {
+    fn read_frames(&mut self, at: usize) -> Result<SegmentScan, LogError> {
         let last = self
             .segments
             .get(at + 1)
@@ -330,9 +332,9 @@ impl<D: Disk> Scan<D> {
             let found = frame_at(&mut window, &*file, salt, offset)
                 .map_err(|error| segment.io("read", error))?;
             let frame = match found {
-                Found::Frame(frame) => frame,
-                Found::Nothing => break,
-                Found::Bad(what) => {
+                ScannedFrame::Frame(frame) => frame,
+                ScannedFrame::Nothing => break,
+                ScannedFrame::Bad(what) => {
                     bad = Some(what);
                     break;
                 }
@@ -341,9 +343,10 @@ impl<D: Disk> Scan<D> {
                 None => frame.header.first == reached.next(),
                 Some(_) => frame.header.first > reached,
             };
-            let checked = match in_order {
-                true => frame.check(compacted.is_none()),
-                false => Err("a frame's sequence number is out of order"),
+            let checked = if in_order {
+                frame.check(compacted.is_none())
+            } else {
+                Err("a frame's sequence number is out of order")
             };
             if let Err(what) = checked {
                 bad = Some(what);
@@ -359,7 +362,7 @@ impl<D: Disk> Scan<D> {
         segment.complete();
         self.recovery.segments_scanned += 1;
         self.recovery.bytes_scanned += segment.end() - SEGMENT_HEADER_BYTES;
-        Ok(Content {
+        Ok(SegmentScan {
             reached,
             records,
             bad,
@@ -403,9 +406,9 @@ impl<D: Disk> Scan<D> {
     }
 
     /// What lies after the frames of the segment `at` that have been read.
-    fn beyond(&self, at: usize) -> Result<Later, LogError> {
+    fn beyond(&self, at: usize) -> Result<TrailingData, LogError> {
         let segment = &self.segments[at];
-        let mut later = Later::find(segment, segment.end())?;
+        let mut later = TrailingData::find(segment, segment.end())?;
         later.bytes = later.end.saturating_sub(segment.end());
         for following in &self.segments[at + 1..] {
             later.add(following)?;
@@ -419,7 +422,7 @@ impl<D: Disk> Scan<D> {
         at: usize,
         next: Seq,
         bad: Option<&'static str>,
-        later: &Later,
+        later: &TrailingData,
     ) -> Result<(), LogError> {
         let segment = &self.segments[at];
         let offset = segment.end();
@@ -427,7 +430,7 @@ impl<D: Disk> Scan<D> {
             later.wipe(segment, offset)?;
         }
         if later.bytes > 0 || bad.is_some() || at + 1 < self.segments.len() {
-            self.recovery.torn = Some(Torn {
+            self.recovery.torn = Some(TornTail {
                 segment: segment.path(),
                 offset,
                 bytes: later.bytes,

@@ -1,35 +1,36 @@
-//! A log that cannot be opened: what is wrong with it, and what of it can be kept. Everything before the first damage
-//! is kept. What follows is cut off, as records are only worth something after all those before them, unless the
-//! damage lies in what the owner's snapshot has.
+//! A log that cannot be opened: what is wrong with it, and what of it can be kept. Everything
+//! before the first damage is kept. What follows is cut off, as records are only worth something
+//! after all those before them, unless the damage lies in what the owner's snapshot has.
 
 use std::sync::Arc;
 
 use super::end;
-use super::failed;
+use super::file_error::failed;
 use super::handles::Handles;
 use super::open::{make_durable, take_lock};
 pub(crate) use super::recover::{FileChange, Hole};
-use super::recover::{Known, Purpose, Recovered, recover};
+use super::recover::{Purpose, RecoveredLog, RecoveryRequest, recover};
 use crate::disk::Disk;
 use crate::{LogConfig, LogError, Seq};
 
-/// What of a log its owner needs.
+/// The records that the owner of a log needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Needed {
+pub struct ReplayNeeds {
     /// The first record that is not in the owner's snapshot.
     pub replay_from: Seq,
-    /// Whether the owner reads all records that there are at a start, and not only those from there on.
+    /// Whether the owner reads all records that there are at a start, and not only those from there
+    /// on.
     pub all: bool,
 }
 
-/// What of a damaged log would be cut off.
+/// The part of a damaged log that a repair would cut off.
 #[derive(Clone, Debug)]
 pub struct Cut {
     /// Why the log cannot be opened.
     pub error: LogError,
     /// The file in which the log would end, where anything of it is left.
     pub file: Option<String>,
-    /// Where in it.
+    /// Offset in that file, in bytes.
     pub offset: u64,
     /// Bytes that would be cut off there, those of later segments included, if anything is.
     pub bytes: Option<u64>,
@@ -54,7 +55,7 @@ pub struct Cut {
 pub fn examine<D: Disk>(
     disk: &D,
     config: &LogConfig,
-    needed: Needed,
+    needed: ReplayNeeds,
 ) -> Result<Option<Cut>, LogError> {
     let place: Arc<str> = disk.place().into();
     let _lock = take_lock(disk, &place)?;
@@ -67,29 +68,63 @@ pub fn examine<D: Disk>(
     Ok(Some(cut(&place, error, &recovered)))
 }
 
-/// Cuts a damaged log off where [`examine`] says, so that it can be opened again. For a copy of it without its end
-/// mark, which says how far it was durable.
+/// Cuts a damaged log off where [`examine`] says, so that it can be opened again. For a copy of it
+/// without its end mark, which says how far it was durable: without it some damage looks like the
+/// end of a log whose last write was interrupted, so it is not asked again whether the log can be
+/// opened.
 ///
 /// # Errors
 /// As [`examine`].
-pub fn salvage<D: Disk>(
-    disk: &D,
-    config: &LogConfig,
-    needed: Needed,
-) -> Result<Option<Cut>, LogError> {
-    let Some(cut) = examine(disk, config, needed)? else {
-        return Ok(None);
-    };
+pub fn salvage<D: Disk>(disk: &D, config: &LogConfig, replay_from: Seq) -> Result<(), LogError> {
     let place: Arc<str> = disk.place().into();
     let _lock = take_lock(disk, &place)?;
-    let recovered = read(disk, config, needed.replay_from, Purpose::Salvage)?;
-    make_durable(disk, &place, &recovered)?;
-    Ok(Some(cut))
+    let recovered = read(disk, config, replay_from, Purpose::Salvage)?;
+    make_durable(disk, &place, &recovered)
 }
 
-/// Reads the log as its owner does, who must find all that is needed.
-fn read_whole<D: Disk>(disk: &D, config: &LogConfig, needed: Needed) -> Result<(), LogError> {
-    let Needed { replay_from, all } = needed;
+/// A log that has every record from a place on.
+#[derive(Clone, Debug)]
+pub(crate) struct WholeLog {
+    /// The name of the segment in which it goes on.
+    pub(crate) segment: String,
+    /// The number that the next record gets.
+    pub(crate) next: Seq,
+}
+
+/// The log, if it has every record from `replay_from` on. `None` where some are damaged, missing or
+/// compacted away, or there is no log. Nothing is changed.
+///
+/// # Errors
+/// As [`examine`].
+pub(crate) fn whole_from<D: Disk>(
+    disk: &D,
+    config: &LogConfig,
+    replay_from: Seq,
+) -> Result<Option<WholeLog>, LogError> {
+    let place: Arc<str> = disk.place().into();
+    let _lock = take_lock(disk, &place)?;
+    let recovered = match read(disk, config, replay_from, Purpose::Examine) {
+        Ok(recovered) => recovered,
+        Err(error @ (LogError::Io { .. } | LogError::UnknownVersion { .. })) => return Err(error),
+        Err(_) => return Ok(None),
+    };
+    let segments = &recovered.segments;
+    let begins = segments.first().map(|segment| segment.header.first);
+    let is_sparse = segments.iter().any(|segment| {
+        let compacted = segment.header.compacted;
+        compacted.is_some_and(|covered| covered.last >= replay_from)
+    });
+    let is_whole = begins.is_some_and(|first| first <= replay_from) && !is_sparse;
+    let last = segments.last().filter(|_| is_whole);
+    Ok(last.map(|segment| WholeLog {
+        segment: segment.name.clone(),
+        next: recovered.next,
+    }))
+}
+
+/// Reads the log as its owner does: everything that the owner needs must be there.
+fn read_whole<D: Disk>(disk: &D, config: &LogConfig, needed: ReplayNeeds) -> Result<(), LogError> {
+    let ReplayNeeds { replay_from, all } = needed;
     let from = if all { Seq::FIRST } else { replay_from };
     let recovered = read(disk, config, from, Purpose::Examine)?;
     let place = disk.place();
@@ -118,15 +153,15 @@ fn read<D: Disk>(
     config: &LogConfig,
     replay_from: Seq,
     purpose: Purpose,
-) -> Result<Recovered<D>, LogError> {
+) -> Result<RecoveredLog<D>, LogError> {
     let place: Arc<str> = disk.place().into();
     let names = disk.list().map_err(|error| failed(&place, "list", error))?;
     let marked = match end::read(disk, &place, &names) {
-        // What the mark said is lost; the segments speak for themselves.
+        // The mark's content is lost; the segments say how far the log was durable.
         Err(LogError::Corrupt { .. }) if purpose != Purpose::Examine => None,
         marked => marked?,
     };
-    let known = Known {
+    let known = RecoveryRequest {
         replay_from: replay_from.max(Seq::FIRST),
         durable_below: config.durable_below.max(marked.unwrap_or_default()),
         purpose,
@@ -143,11 +178,12 @@ fn read<D: Disk>(
     Ok(recovered)
 }
 
-fn cut<D: Disk>(place: &str, error: LogError, recovered: &Recovered<D>) -> Cut {
+fn cut<D: Disk>(place: &str, error: LogError, recovered: &RecoveredLog<D>) -> Cut {
     let last = recovered.segments.last();
     let torn = recovered.recovery.torn.as_ref();
-    let unreadable = recovered.unreadable.iter();
-    let unreadable = unreadable
+    let unreadable = recovered
+        .unreadable
+        .iter()
         .filter(|(first, _)| last.is_some() && *first < recovered.next)
         .map(|(_, name)| format!("{place}/{name}"))
         .collect();

@@ -22,7 +22,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// A window on a file of this size.
-    pub fn new(file_bytes: u64) -> Self {
+    pub(crate) fn new(file_bytes: u64) -> Self {
         Self {
             bytes: Bytes::new(),
             start: 0,
@@ -32,12 +32,12 @@ impl Window {
     }
 
     /// Bytes read from the file so far.
-    pub fn read_bytes(&self) -> u64 {
+    pub(crate) fn read_bytes(&self) -> u64 {
         self.read_bytes
     }
 
     /// Whether the whole frame at `offset` is in memory.
-    pub fn holds_frame(&self, salt: Salt, offset: u64) -> bool {
+    pub(crate) fn holds_frame(&self, salt: Salt, offset: u64) -> bool {
         let held = offset
             .checked_sub(self.start)
             .and_then(|from| self.bytes.get(from as usize..))
@@ -49,7 +49,7 @@ impl Window {
     }
 
     /// The `length` bytes at `offset`, or nothing where the file ends before.
-    pub fn get(
+    pub(crate) fn get(
         &mut self,
         file: &impl DiskFile,
         offset: u64,
@@ -81,9 +81,9 @@ pub(crate) struct Frame {
     pub seal: Seal,
 }
 
-/// What is found where a frame should begin.
+/// Result of reading at an offset where a frame should begin.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum ScannedFrame {
     Frame(Frame),
     /// No frame of this life.
     Nothing,
@@ -97,28 +97,28 @@ pub(crate) fn frame_at(
     file: &impl DiskFile,
     salt: Salt,
     offset: u64,
-) -> io::Result<Found> {
+) -> io::Result<ScannedFrame> {
     let Some(head) = window.get(file, offset, FRAME_HEADER_BYTES)? else {
-        return Ok(Found::Nothing);
+        return Ok(ScannedFrame::Nothing);
     };
     let Some(header) = FrameHeader::decode(salt, &head) else {
-        return Ok(Found::Nothing);
+        return Ok(ScannedFrame::Nothing);
     };
     let after = offset + FRAME_HEADER_BYTES as u64;
     match window.get(file, after, header.record_bytes as usize)? {
-        Some(records) => Ok(Found::Frame(Frame {
+        Some(records) => Ok(ScannedFrame::Frame(Frame {
             header,
             offset,
             records,
             seal: Seal::new(salt, header.nonce),
         })),
-        None => Ok(Found::Bad("the frame is longer than its file")),
+        None => Ok(ScannedFrame::Bad("the frame is longer than its file")),
     }
 }
 
 impl Frame {
     /// Checks every record; `contiguous` where the segment has not been compacted.
-    pub fn check(&self, contiguous: bool) -> Result<(), &'static str> {
+    pub(crate) fn check(&self, contiguous: bool) -> Result<(), &'static str> {
         let mut at = 0;
         let mut expected = self.header.first;
         for _ in 0..self.header.count {

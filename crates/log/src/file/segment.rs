@@ -1,15 +1,17 @@
-//! One segment: its file, what its header says, and a sparse index of its records. The file is opened
-//! when it is read, and closed when others are read more.
+//! One segment: its file, what its header says, and a sparse index of its records. The file is
+//! opened when it is read, and closed when others are read more.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use egret_base::sync::lock;
+
 use super::handles::{Handles, Identity};
-use super::scan::{Found, Frame, WINDOW_BYTES, Window, frame_at, record_starts};
+use super::scan::{Frame, ScannedFrame, WINDOW_BYTES, Window, frame_at, record_starts};
 use crate::disk::{Disk, DiskFile, read_exactly, write_all};
 use crate::format::{
-    BadHeader, Covered, FORMAT_VERSION, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_BYTES_MAX,
+    BadHeader, CompactedRange, FORMAT_VERSION, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_BYTES_MAX,
     SEGMENT_HEADER_BYTES, Salt, Seal, SegmentHeader,
 };
 use crate::{LogError, Seq};
@@ -42,7 +44,7 @@ pub(crate) struct IndexEntry {
 
 /// The part of a segment between two index entries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct IndexSpan {
     pub begin: IndexEntry,
     /// Where it ends in the file.
     pub end: u64,
@@ -51,12 +53,12 @@ pub(crate) struct Stretch {
 }
 
 #[derive(Debug)]
-struct Content {
+struct SegmentContent {
     index: Index,
     /// Where the next frame goes.
     end: u64,
-    /// Whether the index reaches to the end. That of a segment which recovery did not scan grows as its
-    /// records are asked for.
+    /// Whether the index reaches to the end. That of a segment which recovery did not scan grows as
+    /// its records are asked for.
     indexed: bool,
     /// The last record that such an index has passed.
     reached: Seq,
@@ -64,7 +66,6 @@ struct Content {
     damage: Option<(Seq, &'static str)>,
 }
 
-/// One segment.
 pub(crate) struct Segment<D: Disk> {
     pub name: String,
     /// What the file is called until a compaction's result has been put in its place.
@@ -80,18 +81,18 @@ pub(crate) struct Segment<D: Disk> {
     pub last: OnceLock<Seq>,
     /// Set when the file is durably no longer part of the log.
     pub gone: Arc<AtomicBool>,
-    content: Mutex<Content>,
+    content: Mutex<SegmentContent>,
 }
 
 /// A segment with its file, which stays open for as long as this is held.
-pub(crate) struct Opened<D: Disk> {
+pub(crate) struct OpenSegment<D: Disk> {
     pub segment: Arc<Segment<D>>,
     pub file: Arc<D::File>,
 }
 
 impl<D: Disk> Segment<D> {
     /// A segment that has just been begun.
-    pub fn begun(
+    pub(crate) fn begun(
         place: Arc<str>,
         handles: Arc<Handles<D>>,
         header: SegmentHeader,
@@ -107,7 +108,7 @@ impl<D: Disk> Segment<D> {
             found_bytes: header.file_bytes,
             last: OnceLock::new(),
             gone: Arc::default(),
-            content: Mutex::new(Content {
+            content: Mutex::new(SegmentContent {
                 index,
                 end: SEGMENT_HEADER_BYTES,
                 indexed: true,
@@ -118,7 +119,7 @@ impl<D: Disk> Segment<D> {
     }
 
     /// A segment that a compaction has written to the file `temporary`.
-    pub fn compacted(
+    pub(crate) fn compacted(
         place: Arc<str>,
         handles: Arc<Handles<D>>,
         temporary: String,
@@ -134,9 +135,9 @@ impl<D: Disk> Segment<D> {
         segment
     }
 
-    /// Opens the segment whose file is `name`. In a repair, `any_length` of the file will do: it has what there
-    /// is of its frames.
-    pub fn open(
+    /// Opens the segment whose file is `name`. In a repair, `any_length` of the file will do: it
+    /// has what there is of its frames.
+    pub(crate) fn open(
         handles: Arc<Handles<D>>,
         place: Arc<str>,
         name: &str,
@@ -173,7 +174,7 @@ impl<D: Disk> Segment<D> {
         })?;
         if header.first != first {
             return Err(corrupt(
-                "the header is of another segment than the file's name",
+                "the header belongs to another segment than the file name says",
             ));
         }
         if found_bytes != header.file_bytes && !any_length {
@@ -190,7 +191,7 @@ impl<D: Disk> Segment<D> {
         segment.found_bytes = found_bytes;
         segment.file_bytes = found_bytes.min(header.file_bytes);
         segment.content().indexed = false;
-        if let Some(Covered { last, .. }) = header.compacted {
+        if let Some(CompactedRange { last, .. }) = header.compacted {
             segment.last.set(last).expect("the lock is new");
         }
         Ok(segment)
@@ -200,7 +201,7 @@ impl<D: Disk> Segment<D> {
     ///
     /// # Errors
     /// Those of opening it; also when the segment is no part of the log any more.
-    pub fn file(&self) -> Result<Arc<D::File>, LogError> {
+    pub(crate) fn file(&self) -> Result<Arc<D::File>, LogError> {
         let identity = Identity::of(&self.header);
         match self.handles.get(identity) {
             Some(file) => Ok(file),
@@ -227,37 +228,38 @@ impl<D: Disk> Segment<D> {
             }
             another = true;
         }
-        match another {
-            true => Err(self.corrupt(
+        if another {
+            Err(self.corrupt(
                 0,
                 self.header.first,
                 "the header is not the one that the segment had",
-            )),
-            false => Err(self.io("open", io::ErrorKind::NotFound.into())),
+            ))
+        } else {
+            Err(self.io("open", io::ErrorKind::NotFound.into()))
         }
     }
 
-    /// Makes it a compacted segment of the `records` that have been noted, which covers all up to `last`. Only the
-    /// file is left to be changed.
-    pub fn close(&mut self, last: Seq, records: u64) {
-        self.header.compacted = Some(Covered { last, records });
+    /// Makes it a compacted segment of the `records` that have been noted, which covers all up to
+    /// `last`. Only the file is left to be changed.
+    pub(crate) fn close(&mut self, last: Seq, records: u64) {
+        self.header.compacted = Some(CompactedRange { last, records });
         self.header.file_bytes = self.end();
         self.file_bytes = self.header.file_bytes;
         self.last = OnceLock::from(last);
     }
 
     /// Marks the segment as indexed up to what has been noted.
-    pub fn complete(&self) {
+    pub(crate) fn complete(&self) {
         self.content().indexed = true;
     }
 
     /// Where the next frame goes.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.content().end
     }
 
     /// Bytes of header and frames, where known.
-    pub fn used_bytes(&self) -> Option<u64> {
+    pub(crate) fn used_bytes(&self) -> Option<u64> {
         let content = self.content();
         match self.header.compacted {
             Some(_) => Some(self.file_bytes),
@@ -267,7 +269,7 @@ impl<D: Disk> Segment<D> {
 
     /// Notes a frame that has been written at the end, with its records' starts counted from the
     /// frame's.
-    pub fn note(&self, header: &FrameHeader, starts: &[u32]) {
+    pub(crate) fn note(&self, header: &FrameHeader, starts: &[u32]) {
         let mut content = self.content();
         let offset = content.end;
         content
@@ -277,13 +279,13 @@ impl<D: Disk> Segment<D> {
     }
 
     /// Notes a frame found on disk at the end.
-    pub fn note_found(&self, frame: &Frame) {
+    pub(crate) fn note_found(&self, frame: &Frame) {
         self.content().note_found(frame);
     }
 
     /// The stretch in which `seq` is, if it is anywhere here; `ahead` index entries longer than
     /// needed.
-    pub fn stretch(&self, seq: Seq, ahead: usize) -> Result<Option<Stretch>, LogError> {
+    pub(crate) fn stretch(&self, seq: Seq, ahead: usize) -> Result<Option<IndexSpan>, LogError> {
         let mut content = self.content();
         if !content.indexed && !content.index.has_stretch(seq, ahead) {
             let mut window = Window::new(self.file_bytes);
@@ -303,11 +305,11 @@ impl<D: Disk> Segment<D> {
         Ok(stretch)
     }
 
-    /// Reads on to learn where records are, to the end of the stretch in which `seq` is or as far as
-    /// the segment is whole. Their checksums are looked at when they are read.
+    /// Reads on to learn where records are, to the end of the stretch in which `seq` is or as far
+    /// as the segment is whole. Their checksums are looked at when they are read.
     fn extend_index(
         &self,
-        content: &mut Content,
+        content: &mut SegmentContent,
         window: &mut Window,
         seq: Seq,
         ahead: usize,
@@ -323,15 +325,15 @@ impl<D: Disk> Segment<D> {
             let found = frame_at(window, &*file, salt, content.end)
                 .map_err(|error| self.io("read", error))?;
             let what = match found {
-                Found::Frame(frame) if frame.header.first > content.reached => {
+                ScannedFrame::Frame(frame) if frame.header.first > content.reached => {
                     let end = record_starts(&frame.records).last();
                     content.reached = end.map_or(content.reached, |(seq, _)| seq);
                     content.note_found(&frame);
                     continue;
                 }
-                Found::Frame(_) => "a frame's sequence number is out of order",
-                Found::Nothing => "no frame where one should be",
-                Found::Bad(what) => what,
+                ScannedFrame::Frame(_) => "a frame's sequence number is out of order",
+                ScannedFrame::Nothing => "no frame where one should be",
+                ScannedFrame::Bad(what) => what,
             };
             content.damage = Some((content.reached.next(), what));
             break;
@@ -342,7 +344,7 @@ impl<D: Disk> Segment<D> {
 
     /// Writes the records from `from` on once more, as they are. After a failed sync the kernel may
     /// show what it never wrote and believe that it did; a sync alone would do nothing.
-    pub fn rewrite(&self, file: &D::File, from: Seq) -> io::Result<()> {
+    pub(crate) fn rewrite(&self, file: &D::File, from: Seq) -> io::Result<()> {
         let content = self.content();
         if self.header.compacted.is_some() {
             return Ok(());
@@ -361,18 +363,18 @@ impl<D: Disk> Segment<D> {
     }
 
     /// Whether nothing follows a frame that ended at `end` and whose last record was `reached`.
-    pub fn ends_at(&self, end: u64, reached: Seq, last: Option<Seq>) -> bool {
+    pub(crate) fn ends_at(&self, end: u64, reached: Seq, last: Option<Seq>) -> bool {
         match self.header.compacted {
             Some(_) => end >= self.file_bytes,
             None => last.is_some_and(|last| reached >= last),
         }
     }
 
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.place, self.name)
     }
 
-    pub fn io(&self, action: &'static str, source: io::Error) -> LogError {
+    pub(crate) fn io(&self, action: &'static str, source: io::Error) -> LogError {
         LogError::Io {
             action,
             file: self.path(),
@@ -380,7 +382,7 @@ impl<D: Disk> Segment<D> {
         }
     }
 
-    pub fn corrupt(&self, offset: u64, seq: Seq, what: &'static str) -> LogError {
+    pub(crate) fn corrupt(&self, offset: u64, seq: Seq, what: &'static str) -> LogError {
         LogError::Corrupt {
             file: self.path(),
             offset,
@@ -389,10 +391,8 @@ impl<D: Disk> Segment<D> {
         }
     }
 
-    fn content(&self) -> MutexGuard<'_, Content> {
-        self.content
-            .lock()
-            .expect("no holder of this lock can panic")
+    fn content(&self) -> MutexGuard<'_, SegmentContent> {
+        lock(&self.content)
     }
 }
 
@@ -402,7 +402,7 @@ impl<D: Disk> Drop for Segment<D> {
     }
 }
 
-impl Content {
+impl SegmentContent {
     fn note_found(&mut self, frame: &Frame) {
         self.index
             .note_records(frame.offset, frame.seal, &frame.records);
@@ -420,7 +420,7 @@ pub(crate) struct Index {
 
 impl Index {
     /// An index without entries.
-    pub fn new(stride_bytes: u64) -> Self {
+    pub(crate) fn new(stride_bytes: u64) -> Self {
         Self {
             entries: Vec::new(),
             stride_bytes,
@@ -446,7 +446,7 @@ impl Index {
     }
 
     /// Notes a frame at `offset` with these records.
-    pub fn note_records(&mut self, offset: u64, seal: Seal, records: &[u8]) {
+    pub(crate) fn note_records(&mut self, offset: u64, seal: Seal, records: &[u8]) {
         let records_end = offset as u32 + (FRAME_HEADER_BYTES + records.len()) as u32;
         for (seq, start) in record_starts(records) {
             let offset = offset + (FRAME_HEADER_BYTES + start) as u64;
@@ -473,13 +473,13 @@ impl Index {
         after + ahead < self.entries.len()
     }
 
-    fn stretch(&self, seq: Seq, ahead: usize, segment_end: u64) -> Option<Stretch> {
+    fn stretch(&self, seq: Seq, ahead: usize, segment_end: u64) -> Option<IndexSpan> {
         let after = self.entries.partition_point(|entry| entry.seq <= seq);
         let begin = self.entries[after.checked_sub(1)?];
         let (end, before) = match self.entries.get(after + ahead) {
             Some(next) => (u64::from(next.offset), next.seq),
             None => (segment_end, Seq(u64::MAX)),
         };
-        Some(Stretch { begin, end, before })
+        Some(IndexSpan { begin, end, before })
     }
 }

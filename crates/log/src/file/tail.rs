@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::read::Shared;
-use super::scan::{Found, Window, frame_at};
+use super::read::ReadState;
+use super::scan::{ScannedFrame, Window, frame_at};
 use super::segment::Segment;
 use crate::disk::Disk;
 use crate::format::{
@@ -16,7 +16,7 @@ use crate::{Directory, LogError, Seq};
 /// The records of a [`crate::FileLog`] from one sequence number to the end it had when asked, in
 /// order. Ends after an error.
 pub struct FileTail<D: Disk = Directory> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<ReadState<D>>,
     /// The next record wanted.
     at: Seq,
     /// The first record not wanted.
@@ -25,7 +25,7 @@ pub struct FileTail<D: Disk = Directory> {
 }
 
 impl<D: Disk> FileTail<D> {
-    pub(crate) fn new(shared: Arc<Shared<D>>, from: Seq) -> Self {
+    pub(crate) fn new(shared: Arc<ReadState<D>>, from: Seq) -> Self {
         Self {
             at: from,
             end: shared.next(),
@@ -95,7 +95,7 @@ pub(crate) struct Cursor<D: Disk> {
 
 impl<D: Disk> Cursor<D> {
     /// A place from which every record from `from` on is found.
-    pub fn new(segment: Arc<Segment<D>>, from: Seq) -> Result<Self, LogError> {
+    pub(crate) fn new(segment: Arc<Segment<D>>, from: Seq) -> Result<Self, LogError> {
         let mut cursor = Self {
             file: segment.file()?,
             window: Window::new(segment.file_bytes),
@@ -136,7 +136,7 @@ impl<D: Disk> Cursor<D> {
     }
 
     /// The next record at or above `from`; nothing at the segment's end.
-    pub fn next(&mut self, from: Seq) -> Result<Option<(Seq, Bytes)>, LogError> {
+    pub(crate) fn next(&mut self, from: Seq) -> Result<Option<(Seq, Bytes)>, LogError> {
         loop {
             if self.at == self.records.len() && !self.next_frame()? {
                 return Ok(None);
@@ -175,15 +175,15 @@ impl<D: Disk> Cursor<D> {
         self.at = 0;
         self.records_offset = self.frame_offset;
         match found {
-            Found::Frame(frame) => {
+            ScannedFrame::Frame(frame) => {
                 self.records_offset += FRAME_HEADER_BYTES as u64;
                 self.frame_offset += frame.header.frame_bytes();
                 self.records = frame.records;
                 self.seal = frame.seal;
                 Ok(true)
             }
-            Found::Nothing => Err(self.corrupt("no frame where one should be")),
-            Found::Bad(what) => Err(self.corrupt(what)),
+            ScannedFrame::Nothing => Err(self.corrupt("no frame where one should be")),
+            ScannedFrame::Bad(what) => Err(self.corrupt(what)),
         }
     }
 

@@ -33,7 +33,7 @@ fn fill(log: &mut FileLog, count: u64) {
         }
         let expected = log.next();
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert_eq!(appended, Appended::Committed(next.before()));
+        assert_eq!(appended, AppendResult::Committed(next.before()));
     }
 }
 
@@ -55,7 +55,7 @@ fn what_is_appended_is_read_back_also_after_a_restart() {
             assert_eq!(reader.read(Seq(seq)).expect("it was appended"), body(seq));
         }
         let mut expected = 7_777;
-        for item in log.tail(Seq(expected)) {
+        for item in log.read_from(Seq(expected)) {
             let (seq, found) = item.expect("the log is whole");
             assert_eq!((seq.0, &*found), (expected, &*body(expected)));
             expected += 1;
@@ -111,7 +111,7 @@ fn a_compaction_runs_elsewhere_and_keeps_sequence_numbers() {
                 Err(other) => panic!("{other}"),
             }
         }
-        let kept = log.tail(Seq(1)).map(|item| item.expect("whole").0.0);
+        let kept = log.read_from(Seq(1)).map(|item| item.expect("whole").0.0);
         let wanted = (1..=11_000).filter(|seq| !(first.0..=last.0).contains(seq) || seq % 3 == 0);
         assert!(kept.eq(wanted));
     };
@@ -136,11 +136,11 @@ fn a_compacted_segment_knows_its_records_and_is_never_too_large() {
     compaction.bytes_max = 128 << 10;
     let too_large = crate::Compaction::run(compaction, |_| true).err();
     let told = too_large.expect("two segments do not fit").to_string();
-    assert!(told.contains("more than 131072 bytes"), "{told}");
+    assert!(told.contains("larger than 131072 bytes"), "{told}");
     assert_eq!(records(&log), log.segments()[0].last.0);
     let compaction = log.compact(first, last).expect("the run is sealed");
-    let compacted = crate::Compaction::run(compaction, |seq| seq.0 % 10 == 0);
-    let compacted = compacted.expect("the disk works");
+    let compacted =
+        crate::Compaction::run(compaction, |seq| seq.0 % 10 == 0).expect("the disk works");
     assert!(log.finish(compacted).expect("the log runs"));
     assert_eq!(records(&log), last.0 / 10);
     drop(log);
@@ -163,7 +163,7 @@ fn truncated_segments_become_spare_ones() {
     drop(log);
     let (log, _) = open(home.path(), 10_000);
     assert_eq!((log.first(), log.next()), (first, Seq(20_001)));
-    let tail = log.tail(first).map(|item| item.expect("whole").0.0);
+    let tail = log.read_from(first).map(|item| item.expect("whole").0.0);
     assert!(tail.eq(first.0..=20_000));
 }
 
@@ -199,7 +199,7 @@ fn reading_in_order_costs_a_call_a_chunk_and_what_is_recent_none() {
         batch.push(&[1; 84]);
         let expected = log.next();
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert!(matches!(appended, Appended::Committed(_)));
+        assert!(matches!(appended, AppendResult::Committed(_)));
     }
     let reader = log.reader();
     let before = disk.calls().reads;

@@ -1,13 +1,15 @@
-//! Which records of a group are in the log, and who waits for the others.
+//! Which records of a group are in the log, and which callers wait for the others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::task::Waker;
 
+use egret_base::sync::lock;
+
 use crate::{LogError, Seq};
 
-/// Failed batches that are remembered for those who have not asked yet.
+/// Failed batches that are remembered until their callers ask for the outcome.
 const FAILURES_MAX: usize = 1024;
 
 /// Numbers are decided in order: everything below `decided` is in the log or has failed.
@@ -18,18 +20,18 @@ pub(super) struct Outcomes {
     origin: Seq,
     /// Nothing has failed so far.
     flawless: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<OutcomeState>,
     /// One for each parity of generations.
     decisions: [Condvar; 2],
 }
 
 #[derive(Debug)]
-struct State {
+struct OutcomeState {
     /// Goes up when a generation begins to be written.
     generation: usize,
     /// Where the generation being written ends; equal to `decided` while none is.
     writing_end: u64,
-    /// Who is to be woken, by parity of generations.
+    /// Tasks to be woken, by parity of generations.
     wakers: [Vec<Waker>; 2],
     sleepers: [usize; 2],
     failures: VecDeque<Failure>,
@@ -46,12 +48,12 @@ struct Failure {
 }
 
 impl Outcomes {
-    pub fn new(origin: Seq) -> Self {
+    pub(crate) fn new(origin: Seq) -> Self {
         Self {
             decided: AtomicU64::new(0),
             origin,
             flawless: AtomicBool::new(true),
-            state: Mutex::new(State {
+            state: Mutex::new(OutcomeState {
                 generation: 0,
                 writing_end: 0,
                 wakers: [Vec::new(), Vec::new()],
@@ -65,7 +67,7 @@ impl Outcomes {
     }
 
     /// What became of a number, once that is decided.
-    pub fn get(&self, number: u64) -> Option<Result<Seq, LogError>> {
+    pub(crate) fn get(&self, number: u64) -> Option<Result<Seq, LogError>> {
         if number >= self.decided.load(Ordering::Acquire) {
             return None;
         }
@@ -76,7 +78,7 @@ impl Outcomes {
     }
 
     /// Sleeps until the number is decided.
-    pub fn wait(&self, number: u64) -> Result<Seq, LogError> {
+    pub(crate) fn wait(&self, number: u64) -> Result<Seq, LogError> {
         if let Some(known) = self.get(number) {
             return known;
         }
@@ -95,7 +97,7 @@ impl Outcomes {
     }
 
     /// Has `waker` woken when the number's generation is decided, unless it is already.
-    pub fn register(&self, number: u64, waker: &Waker) -> Option<Result<Seq, LogError>> {
+    pub(crate) fn register(&self, number: u64, waker: &Waker) -> Option<Result<Seq, LogError>> {
         let mut state = self.state();
         if number < self.decided.load(Ordering::Acquire) {
             return Some(state.judge(self.origin, number));
@@ -106,14 +108,13 @@ impl Outcomes {
     }
 
     /// The numbers up to `end` are being written.
-    pub fn begin(&self, end: u64) {
+    pub(crate) fn begin(&self, end: u64) {
         let mut state = self.state();
         state.generation += 1;
         state.writing_end = end;
     }
 
-    /// They are decided.
-    pub fn finish(&self, failure: Option<LogError>) {
+    pub(crate) fn finish(&self, failure: Option<LogError>) {
         let mut state = self.state();
         let first = self.decided.load(Ordering::Relaxed);
         let end = state.writing_end;
@@ -144,12 +145,12 @@ impl Outcomes {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder of this lock can panic")
+    fn state(&self) -> MutexGuard<'_, OutcomeState> {
+        lock(&self.state)
     }
 }
 
-impl State {
+impl OutcomeState {
     /// A number that is being written belongs to this generation, a later one to the next.
     fn parity_of(&self, number: u64) -> usize {
         (self.generation + usize::from(number >= self.writing_end)) % 2

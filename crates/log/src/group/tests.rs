@@ -1,13 +1,15 @@
-//! Everybody's records are in the log, once, and everybody is told.
+//! Every record is in the log once, and every caller gets its outcome.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
+
+use egret_base::test_support::eventually_blocking;
 
 use super::*;
 use crate::simulated::{Fault, SimulatedDisk};
 use crate::{Durability, FileLog, Housekeeping, LogConfig, LogReader};
 
-fn group(config: LogConfig) -> (SimulatedDisk, Group<FileLog<SimulatedDisk>>) {
+fn group(config: LogConfig) -> (SimulatedDisk, GroupCommitter<FileLog<SimulatedDisk>>) {
     let disk = SimulatedDisk::new(64 << 20);
     let config = LogConfig {
         segment_bytes: 1 << 20,
@@ -17,7 +19,7 @@ fn group(config: LogConfig) -> (SimulatedDisk, Group<FileLog<SimulatedDisk>>) {
         ..config
     };
     let (log, _) = FileLog::open(disk.clone(), config, Seq(1)).expect("the disk works");
-    let group = Group::start(log, GroupConfig::default()).expect("a thread starts");
+    let group = GroupCommitter::start(log, GroupConfig::default()).expect("a thread starts");
     (disk, group)
 }
 
@@ -94,11 +96,7 @@ fn an_interval_is_synced_by_the_writer() {
     });
     let before = disk.calls().syncs;
     group.append(b"soon").expect("the disk works");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while disk.calls().syncs == before {
-        assert!(Instant::now() < deadline, "nobody synced");
-        std::thread::yield_now();
-    }
+    eventually_blocking("the writer syncs", || disk.calls().syncs > before);
 }
 
 struct Unpark(std::thread::Thread);

@@ -1,18 +1,56 @@
-//! What a repair says of a log that it cuts, and what it writes.
+//! What a repair says of a log that it cuts or replays, and what it writes.
 
 use std::path::Path;
 
-use crate::LogConfig;
+use super::older_state::OlderState;
 use crate::file::salvage::{Cut, FileChange};
+use crate::{LogConfig, Seq};
+
+impl OlderState {
+    /// What is done where the log ends before record `next`.
+    pub(super) fn action(&self, next: Seq) -> String {
+        let left_out = self.left_out.join(", ");
+        let content = if next < self.reached {
+            format!("its content before record {next}")
+        } else {
+            "its whole content".to_owned()
+        };
+        match self.replay_from {
+            Seq::FIRST => format!("leave out {left_out}: the log has {content}"),
+            from => format!(
+                "leave out {left_out}: the snapshot before record {from} and the log have {content}"
+            ),
+        }
+    }
+
+    /// What is lost where the log ends before record `next`. It had reached what a snapshot has
+    /// before the snapshot was written.
+    pub(super) fn loss(&self, next: Seq, holds: &str) -> String {
+        let lost = lost_records(next, self.reached, holds);
+        lost.unwrap_or_else(|| "nothing".to_owned())
+    }
+}
+
+/// The records from `from` to the one before `below`, if there are any.
+fn lost_records(from: Seq, below: Seq, holds: &str) -> Option<String> {
+    match below.0.saturating_sub(from.0) {
+        0 => None,
+        1 => Some(format!("1 record ({holds}), number {from}")),
+        count => Some(format!(
+            "{count} records ({holds}), numbers {from} to {}",
+            below.before()
+        )),
+    }
+}
 
 impl Cut {
     /// The names of the segments that are written to.
-    pub fn written_segments(&self) -> Vec<String> {
+    pub(crate) fn written_segments(&self) -> Vec<String> {
         let last = self
             .file
             .as_ref()
-            .and_then(|file| Path::new(file).file_name());
-        let last = last.map(|name| name.to_string_lossy().into_owned());
+            .and_then(|file| Path::new(file).file_name())
+            .map(|name| name.to_string_lossy().into_owned());
         let changed = self.changes.iter().map(|change| change.name.clone());
         let mut names: Vec<String> = changed.chain(last).collect();
         names.sort_unstable();
@@ -21,17 +59,17 @@ impl Cut {
     }
 
     /// Bytes by which files become longer, new ones included.
-    pub fn growth_bytes(&self) -> u64 {
+    pub(crate) fn growth_bytes(&self) -> u64 {
         let changes = self.changes.iter();
         let longer = changes.map(|change| change.bytes.saturating_sub(change.found_bytes));
-        let begun = match self.begins_segment {
-            true => LogConfig::default().first_segment_bytes,
-            false => 0,
+        let begun = if self.begins_segment {
+            LogConfig::default().first_segment_bytes
+        } else {
+            0
         };
         longer.sum::<u64>() + begun
     }
 
-    /// What is done.
     pub fn action(&self) -> String {
         let unreadable = self.unreadable.iter();
         let left_out = unreadable.map(|file| format!("leave out {file}"));
@@ -52,19 +90,13 @@ impl Cut {
         actions.join("; ")
     }
 
-    /// What is lost. Records hold what `holds` says; of those that the snapshot has, `holds_before` is in the log only.
+    /// What is lost. Records hold what `holds` says; of those that the snapshot has, `holds_before`
+    /// is in the log only.
     pub fn loss(&self, holds: &str, holds_before: &str) -> String {
-        let (first, last) = (self.from, self.below.before());
-        let end = match self.below.0 - self.from.0 {
-            0 => None,
-            1 => Some(format!("1 record ({holds}), number {first}")),
-            count => Some(format!(
-                "{count} records ({holds}), numbers {first} to {last}"
-            )),
-        };
+        let end = lost_records(self.from, self.below, holds);
         let holes = self.holes.iter().map(|hole| {
             format!(
-                "what records {} to {} still held of what the snapshot has ({holds_before})",
+                "data of the snapshot that only records {} to {} hold ({holds_before})",
                 hole.first, hole.last
             )
         });
@@ -75,13 +107,15 @@ impl Cut {
         losses.join("; ")
     }
 
-    /// Whatever was at the end of a file that is too short may have been a record that nothing else tells of.
+    /// Whatever was at the end of a file that is too short may have been a record that nothing else
+    /// tells of.
     fn no_loss(&self) -> &'static str {
         let is_too_long = |change: &FileChange| change.found_bytes > change.bytes;
         let only_too_long = !self.changes.is_empty() && self.changes.iter().all(is_too_long);
-        match only_too_long && self.bytes.is_none() && self.unreadable.is_empty() {
-            true => "nothing",
-            false => "nothing that is known of",
+        if only_too_long && self.bytes.is_none() && self.unreadable.is_empty() {
+            "nothing"
+        } else {
+            "nothing that is known"
         }
     }
 }
@@ -90,13 +124,17 @@ impl FileChange {
     fn action(&self) -> String {
         let (path, found, bytes) = (&self.path, self.found_bytes, self.bytes);
         if self.is_closed {
-            return format!("close {path} at offset {bytes}, where what can be read of it ends");
+            return format!("close {path} at offset {bytes}, the end of its readable part");
         }
         match found.checked_sub(bytes) {
             Some(more) => {
-                format!("cut {more} bytes off {path} that follow the {bytes} of its header")
+                format!(
+                    "cut {more} bytes off the end of {path}, back to the {bytes} bytes that its header states"
+                )
             }
-            None => format!("lengthen {path} from {found} bytes to the {bytes} of its header"),
+            None => format!(
+                "extend {path} from {found} bytes to the {bytes} bytes that its header states"
+            ),
         }
     }
 }

@@ -4,9 +4,9 @@
 ///
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct SplitMix64(u64);
 
-impl Chance {
+impl SplitMix64 {
     /// Randomness that repeats itself for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)

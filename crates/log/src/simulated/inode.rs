@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Chance;
+use super::SplitMix64;
 
 /// What is written as one or not at all.
 const SECTOR_BYTES: u64 = 512;
@@ -18,13 +18,13 @@ pub(super) struct Inode {
 }
 
 impl Inode {
-    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         put(&mut self.content, offset, bytes);
         self.pending.push((offset, bytes.to_vec()));
     }
 
     /// What is cut off is not found after a loss of power either.
-    pub fn truncate(&mut self, size_bytes: usize) {
+    pub(crate) fn truncate(&mut self, size_bytes: usize) {
         self.content.truncate(size_bytes);
         self.durable.truncate(size_bytes);
         for (offset, bytes) in &mut self.pending {
@@ -33,7 +33,7 @@ impl Inode {
         self.pending.retain(|(_, bytes)| !bytes.is_empty());
     }
 
-    pub fn sync(&mut self) {
+    pub(crate) fn sync(&mut self) {
         for (offset, bytes) in self.pending.drain(..) {
             put(&mut self.durable, offset, &bytes);
         }
@@ -41,7 +41,7 @@ impl Inode {
 
     /// Per sector, some of the writes to it are found, in their order, and perhaps a part of one
     /// more.
-    pub fn lose_power(&mut self, chance: &mut Chance) {
+    pub(crate) fn lose_power(&mut self, chance: &mut SplitMix64) {
         let mut sectors: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
         for (offset, bytes) in &self.pending {
             let mut done = 0;

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use egret_log::simulated::Chance;
-use egret_log::{Appended, Batch, Compaction, Directory, FileLog, Log, LogConfig, Seq};
+use egret_log::simulated::SplitMix64;
+use egret_log::{AppendResult, Batch, Compaction, Directory, FileLog, Log, LogConfig, Seq};
 
 const HOME: &str = "EGRET_LOG_TEST_HOME";
 const KILLS: u64 = 30;
@@ -30,14 +30,14 @@ fn open(home: &Path, from: u64) -> FileLog {
 /// Appends, compacts and truncates, and says what it has got acknowledged.
 fn work(home: &Path, batches: u64) {
     let mut log = open(home, 1);
-    let mut chance = Chance::new(log.next().0);
+    let mut chance = SplitMix64::new(log.next().0);
     let mut batch = Batch::new();
     let mut output = std::io::stdout().lock();
     for _ in 0..batches {
         let expected = log.next();
         (0..1 + chance.below(200)).for_each(|index| batch.push(&body(expected.0 + index)));
         match log.append(&mut batch, expected).expect("the disk works") {
-            Appended::Committed(last) => writeln!(output, "acknowledged {last}"),
+            AppendResult::Committed(last) => writeln!(output, "acknowledged {last}"),
             other => panic!("{other:?}"),
         }
         .expect("somebody listens");
@@ -72,7 +72,7 @@ fn a_process_that_appends() {
 #[test]
 fn what_a_killed_process_had_acknowledged_is_there() {
     let home = tempfile::tempdir().expect("a temporary directory");
-    let mut chance = Chance::new(42);
+    let mut chance = SplitMix64::new(42);
     let mut acknowledged = 0;
     for _ in 0..KILLS {
         let mut child = Command::new(std::env::current_exe().expect("this program has a path"))
@@ -110,7 +110,7 @@ fn what_a_killed_process_had_acknowledged_is_there() {
             log.next()
         );
         let mut last = log.first().0 - 1;
-        for item in log.tail(log.first()) {
+        for item in log.read_from(log.first()) {
             let (seq, found) = item.expect("the log is whole");
             assert_eq!(found, body(seq.0), "record {seq}");
             assert!(seq.0 == last + 1 || (seq.0 == last + 2 && seq.0 % 2 == 0) || last == 0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use egret_log::simulated::{Calls, SimulatedDisk};
 use egret_log::{
-    Appended, Batch, Directory, Disk, Durability, FileLog, Housekeeping, Log, LogConfig, Seq,
+    AppendResult, Batch, Directory, Disk, Durability, FileLog, Housekeeping, Log, LogConfig, Seq,
 };
 
 const APPENDS: u64 = 50;
@@ -36,7 +36,7 @@ fn work<D: Disk>(disk: D, mode: &str, appends: u64) {
         batch.push(b"a record");
         let expected = log.next();
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert_eq!(appended, Appended::Committed(expected));
+        assert_eq!(appended, AppendResult::Committed(expected));
     }
     // Far from due in an hour; the owner may ask all the same.
     assert_eq!(

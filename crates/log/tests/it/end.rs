@@ -1,10 +1,11 @@
-//! The end of a log is known: what is missing or bad before it is damage, whatever way the log ended.
+//! The end of a log is known: what is missing or bad before it is damage, whatever way the log
+//! ended.
 
 use std::sync::Arc;
 
 use egret_base::SeededEntropy;
 use egret_log::simulated::{Fault, SimulatedDisk};
-use egret_log::{Appended, Batch, Disk, Durability, FileLog, Log, LogConfig, LogError, Seq};
+use egret_log::{AppendResult, Batch, Disk, Durability, FileLog, Log, LogConfig, LogError, Seq};
 
 use crate::simulator::small;
 
@@ -21,7 +22,7 @@ fn append(log: &mut FileLog<SimulatedDisk>, body: &str) {
     batch.push(body.as_bytes());
     let expected = log.next();
     let appended = log.append(&mut batch, expected).expect("the disk works");
-    assert_eq!(appended, Appended::Committed(expected));
+    assert_eq!(appended, AppendResult::Committed(expected));
 }
 
 fn written() -> (SimulatedDisk, FileLog<SimulatedDisk>) {
@@ -52,7 +53,7 @@ fn flip(disk: &SimulatedDisk, name: &str, at: usize) {
 fn code(opened: Result<FileLog<SimulatedDisk>, LogError>) -> &'static str {
     match opened {
         Ok(_) => "opened",
-        Err(error) => egret_base::Coded::code(&error),
+        Err(error) => egret_base::CodedError::code(&error),
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::SeededEntropy;
-use egret_log::simulated::{Chance, Fault, SimulatedDisk};
-use egret_log::{Appended, Batch, Compaction, Durability, FileLog, Log, LogError, Seq};
+use egret_log::simulated::{Fault, SimulatedDisk, SplitMix64};
+use egret_log::{AppendResult, Batch, Compaction, Durability, FileLog, Log, LogError, Seq};
 
 use crate::model::Model;
 use crate::simulator::small;
@@ -54,7 +54,7 @@ fn append(
         model.uncertain.clone_from(&bodies);
         let expected = log.next();
         let appended = log.append(&mut batch, expected)?;
-        assert!(matches!(appended, Appended::Committed(_)));
+        assert!(matches!(appended, AppendResult::Committed(_)));
         model.uncertain.clear();
         model.commit(bodies);
         if log.synced_below() == log.next() {
@@ -106,8 +106,8 @@ fn check(durability: Durability) {
     assert!(tried > 10_000, "{tried}");
 }
 
-/// Stops the scenario after so many steps and answers in which call of the disk that was, or nothing
-/// when it had ended.
+/// Stops the scenario after so many steps and answers in which call of the disk that was, or
+/// nothing when it had ended.
 fn stop_at(durability: Durability, step: u64, luck: u64) -> Option<u64> {
     let disk = SimulatedDisk::new(DISK_BYTES);
     let mut model = Model::default();
@@ -118,7 +118,7 @@ fn stop_at(durability: Durability, step: u64, luck: u64) -> Option<u64> {
         disk.kill();
         model.next()
     } else {
-        disk.lose_power(&mut Chance::new(step ^ (luck << 32)));
+        disk.lose_power(&mut SplitMix64::new(step ^ (luck << 32)));
         model.durable_below
     };
     let opened = FileLog::open(disk, small(durability), Seq::FIRST);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use egret_base::SeededEntropy;
 use egret_log::simulated::SimulatedDisk;
-use egret_log::{Appended, Batch, Compaction, Disk, Durability, FileLog, Log, LogReader, Seq};
+use egret_log::{AppendResult, Batch, Compaction, Disk, Durability, FileLog, Log, LogReader, Seq};
 
 use crate::simulator::small;
 
@@ -32,7 +32,7 @@ fn write(durability: Durability) -> (SimulatedDisk, FileLog<SimulatedDisk>) {
         let expected = Seq(frame.start);
         frame.for_each(|seq| batch.push(&body(seq)));
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert!(matches!(appended, Appended::Committed(_)));
+        assert!(matches!(appended, AppendResult::Committed(_)));
     }
     (disk, log)
 }
@@ -43,7 +43,7 @@ fn compact(log: &mut FileLog<SimulatedDisk>) {
     batch.push(&[0; 5000 - 200]);
     let expected = log.next();
     let appended = log.append(&mut batch, expected).expect("the disk works");
-    assert!(matches!(appended, Appended::Committed(_)));
+    assert!(matches!(appended, AppendResult::Committed(_)));
     let sealed = log.segments()[0];
     let compaction = log
         .compact(sealed.first, sealed.last)
@@ -95,7 +95,7 @@ fn a_compacted_segment_of_version_1_is_read_for_ever() {
         FileLog::open(disk, small(Durability::Fsync), Seq::FIRST).expect("version 1 is read");
     assert_eq!((recovery.torn, log.next()), (None, Seq(12)));
     let kept: Vec<_> = log
-        .tail(Seq(1))
+        .read_from(Seq(1))
         .map(|item| item.expect("it is whole"))
         .collect();
     let expected: Vec<_> = (2..12)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use egret_base::SeededEntropy;
 use egret_log::simulated::SimulatedDisk;
-use egret_log::{Appended, Batch, Durability, FileLog, Log, LogError, LogReader, Seq};
+use egret_log::{AppendResult, Batch, Durability, FileLog, Log, LogError, LogReader, Seq};
 use proptest::prelude::*;
 
 use crate::simulator::small;
@@ -27,7 +27,7 @@ fn written() -> (SimulatedDisk, u64) {
         (0..frame % 5 + 1).for_each(|index| batch.push(&body(last_frame + index)));
         let expected = log.next();
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert!(matches!(appended, Appended::Committed(_)));
+        assert!(matches!(appended, AppendResult::Committed(_)));
     }
     (disk, last_frame)
 }
@@ -99,7 +99,7 @@ fn check_reads(log: &FileLog<SimulatedDisk>) {
             Err(other) => panic!("{other}"),
         }
     }
-    for (item, expected) in std::iter::zip(log.tail(Seq(1)), 1..) {
+    for (item, expected) in std::iter::zip(log.read_from(Seq(1)), 1..) {
         match item {
             Ok((seq, found)) => assert_eq!((seq.0, &*found), (expected, &*body(expected))),
             Err(LogError::Corrupt { .. }) => {}
@@ -170,7 +170,7 @@ fn a_segment_that_was_deleted_is_missed() {
         match FileLog::open(disk.clone(), small(Durability::Fsync), Seq(from)) {
             Err(LogError::Missing { .. } | LogError::Corrupt { .. }) => {}
             Err(other) => panic!("{other}"),
-            // Nobody replays it; whoever reads it is told.
+            // The missing segment is not replayed; a read of its records fails.
             Ok((log, _)) => {
                 assert!(from > 1);
                 check_reads(&log);

@@ -79,7 +79,7 @@ impl Model {
     pub fn check_tail(&self, log: &FileLog<SimulatedDisk>, from: u64) {
         let from = from.max(log.first().0);
         let mut expected = from;
-        for item in log.tail(Seq(from)) {
+        for item in log.read_from(Seq(from)) {
             let (seq, body) = item.unwrap_or_else(|error| panic!("tail from {from}: {error}"));
             let skipped = expected..seq.0;
             assert!(seq.0 >= expected);

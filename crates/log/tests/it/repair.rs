@@ -1,12 +1,18 @@
-//! Repair of a damaged part on real files: what it says, what it keeps, and where the original stays.
+//! Repair of a damaged part on real files: what it says, what it keeps, and where the original
+//! stays.
+
+mod snapshots;
+mod unexamined;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use egret_base::parts::{KnownParts, claim_place, name_of_mark};
-use egret_log::repair::{CountFile, Part};
-use egret_log::{Appended, Batch, Directory, FileLog, Log, LogConfig, LogReader, Seq};
+use egret_log::repair::{CountFile, Part, Snapshots};
+use egret_log::{
+    AppendResult, Batch, Directory, FileLog, Log, LogConfig, LogError, LogReader, Seq,
+};
 
 const RECORDS: u64 = 9;
 
@@ -18,7 +24,15 @@ fn part(directory: &Path) -> Part<'_> {
         holds: "changes",
         holds_before: "payloads",
         reads_all: false,
-        replay_from: Ok(Seq::FIRST),
+        holds_all: "all tasks",
+        snapshots: snapshot_before(Seq::FIRST),
+    }
+}
+
+fn snapshot_before(replay_from: Seq) -> Snapshots {
+    Snapshots {
+        replay_from: Ok(replay_from),
+        older: None,
     }
 }
 
@@ -35,7 +49,7 @@ fn write(directory: &Path) {
     for seq in 1..=RECORDS {
         batch.push(format!("record {seq}").as_bytes());
         let appended = log.append(&mut batch, Seq(seq)).expect("the disk works");
-        assert_eq!(appended, Appended::Committed(Seq(seq)));
+        assert_eq!(appended, AppendResult::Committed(Seq(seq)));
     }
     let known = KnownParts::read(directory).expect("the directory can be read");
     let note = known.change(|parts| {
@@ -63,8 +77,10 @@ fn a_damaged_log_is_cut_before_its_first_bad_record_and_the_original_stays() {
     assert_eq!(part(place.path()).examine().expect("it is examined"), None);
     flip_record(place.path(), 4);
     let damaged = fs::read(place.path().join("001/log/00000000000000000001.log")).ok();
-    let finding = part(place.path()).examine().expect("it is examined");
-    let finding = finding.expect("it is damaged");
+    let finding = part(place.path())
+        .examine()
+        .expect("it is examined")
+        .expect("it is damaged");
     assert_eq!(finding.part, "queue/001");
     assert_eq!(finding.loss, "6 records (changes), numbers 4 to 9");
     let mended = part(place.path()).repair("now").expect("it is mended");
@@ -119,10 +135,12 @@ fn a_segment_that_is_cut_short_loses_what_is_not_whole_any_more() {
         let at = last_byte(content);
         content.truncate(at);
     });
-    let finding = part(place.path()).examine().expect("it is examined");
-    let finding = finding.expect("it is damaged");
+    let finding = part(place.path())
+        .examine()
+        .expect("it is examined")
+        .expect("it is damaged");
     assert_eq!(finding.loss, "1 record (changes), number 9");
-    assert!(finding.action.contains("lengthen"), "{}", finding.action);
+    assert!(finding.action.contains("extend"), "{}", finding.action);
     let mended = part(place.path()).repair("now").expect("it is mended");
     assert_eq!(mended, Some(finding));
     assert_eq!(segment.metadata().expect("it is there").len(), length);
@@ -133,7 +151,7 @@ fn a_segment_that_is_cut_short_loses_what_is_not_whole_any_more() {
     let appended = log.append(&mut batch, Seq(RECORDS));
     assert_eq!(
         appended.expect("the disk works"),
-        Appended::Committed(Seq(RECORDS))
+        AppendResult::Committed(Seq(RECORDS))
     );
     drop(log);
     let log = open(place.path());
@@ -149,8 +167,10 @@ fn a_segment_with_something_behind_it_loses_nothing() {
     change_segment(place.path(), |content| content.extend([0x55_u8; 300]));
     let segment = place.path().join("001/log/00000000000000000001.log");
     let damaged = fs::read(&segment).ok();
-    let finding = part(place.path()).repair("now").expect("it is mended");
-    let finding = finding.expect("it was damaged");
+    let finding = part(place.path())
+        .repair("now")
+        .expect("it is mended")
+        .expect("it was damaged");
     assert_eq!(finding.loss, "nothing");
     assert!(
         finding.action.starts_with("cut 300 bytes off"),
@@ -170,15 +190,17 @@ fn records_before_the_snapshot_are_kept_up_to_the_damage() {
     let place = tempfile::tempdir().expect("a directory");
     write(place.path());
     let part = Part {
-        replay_from: Ok(Seq(7)),
+        snapshots: snapshot_before(Seq(7)),
         ..part(place.path())
     };
     flip_record(place.path(), 4);
-    let finding = part.repair("now").expect("it is mended");
-    let finding = finding.expect("it was damaged");
+    let finding = part
+        .repair("now")
+        .expect("it is mended")
+        .expect("it was damaged");
     assert_eq!(
         finding.loss,
-        "3 records (changes), numbers 7 to 9; what records 4 to 6 still held of what the snapshot has (payloads)"
+        "3 records (changes), numbers 7 to 9; data of the snapshot that only records 4 to 6 hold (payloads)"
     );
     assert_eq!(part.examine().expect("it is examined"), None);
     let log = open(place.path());
@@ -198,8 +220,10 @@ fn a_first_segment_that_was_removed_is_missed() {
     fill(&mut log, 8);
     drop(log);
     fs::remove_file(log_path.join("00000000000000000001.log")).expect("it was there");
-    let finding = part(place.path()).examine().expect("it is examined");
-    let finding = finding.expect("the owner cannot begin with what is left");
+    let finding = part(place.path())
+        .examine()
+        .expect("it is examined")
+        .expect("the owner cannot begin with what is left");
     assert!(
         finding.problem.contains("are missing from"),
         "{}",
@@ -213,10 +237,13 @@ fn a_part_that_is_gone_is_begun_empty() {
     let place = tempfile::tempdir().expect("a directory");
     write(place.path());
     fs::remove_dir_all(place.path().join("001")).expect("it was there");
-    let finding = part(place.path()).repair("now").expect("it is mended");
-    let finding = finding.expect("it was missing");
-    assert_eq!(finding.loss, "everything in it: 9 records (changes)");
-    assert_eq!(finding.action, "begin it empty");
+    let finding = part(place.path())
+        .repair("now")
+        .expect("it is mended")
+        .expect("it was missing");
+    let loss = "everything in it, all tasks: 9 records (changes)";
+    assert_eq!(finding.loss, loss);
+    assert_eq!(finding.action, "create it empty");
     let known = KnownParts::read(place.path()).expect("the directory can be read");
     assert_eq!(known.number("001"), None);
 }
@@ -229,8 +256,10 @@ fn a_damaged_header_loses_the_segment_and_what_follows() {
     let mut content = fs::read(&path).expect("the segment is there");
     content[20] ^= 1;
     fs::write(&path, content).expect("the segment is written");
-    let finding = part(place.path()).repair("now").expect("it is mended");
-    let finding = finding.expect("it was damaged");
+    let finding = part(place.path())
+        .repair("now")
+        .expect("it is mended")
+        .expect("it was damaged");
     assert_eq!(finding.loss, "9 records (changes), numbers 1 to 9");
     assert_eq!(open(place.path()).next(), Seq(1));
 }
@@ -258,11 +287,7 @@ fn the_original_stays_as_it_was_when_the_repaired_log_goes_on() {
     let segments = segments(&log_path);
     assert!(segments.len() > 3, "{segments:?}");
     let (last, _) = segments.last_key_value().expect("there are some");
-    let path = log_path.join(last);
-    let mut content = fs::read(&path).expect("the segment is there");
-    let at = content.iter().rposition(|byte| *byte != 0);
-    content[at.expect("it has a record")] ^= 1;
-    fs::write(&path, content).expect("the segment is written");
+    flip_last_byte(&log_path.join(last));
     let damaged = self::segments(&log_path);
     let part = part(place.path());
     part.repair("now")
@@ -272,12 +297,62 @@ fn the_original_stays_as_it_was_when_the_repaired_log_goes_on() {
     let mut log = FileLog::open(disk, small(), Seq::FIRST)
         .expect("it opens")
         .0;
-    // Segments that are dropped are written anew as spare ones, but not those that the original has too.
+    // Segments that are dropped are written anew as spare ones, but not those that the original has
+    // too.
     log.truncate_below(log.next()).expect("the log runs");
     fill(&mut log, 12);
     drop(log);
     let kept = self::segments(&place.path().join("001.damaged-now/log"));
     assert!(kept == damaged, "the original has changed");
+}
+
+fn flip_last_byte(segment: &Path) {
+    let mut content = fs::read(segment).expect("the segment is there");
+    let at = last_byte(&content);
+    content[at] ^= 1;
+    fs::write(segment, content).expect("the segment is written");
+}
+
+/// Without its end mark a copy of the log can be opened: its end looks like an interrupted write,
+/// and nothing is read of what the snapshot has.
+#[test]
+fn what_is_announced_is_done_where_only_the_end_mark_tells_of_the_damage() {
+    let place = tempfile::tempdir().expect("a directory");
+    let log_path = place.path().join("001/log");
+    let open = || {
+        let disk = Directory::open(&log_path).expect("the directory opens");
+        FileLog::open(disk, small(), Seq(5)).expect("it opens").0
+    };
+    let disk = Directory::open(&log_path).expect("the directory opens");
+    let opened = FileLog::open(disk, small(), Seq::FIRST);
+    let mut log = opened.expect("it opens").0;
+    fill(&mut log, 8);
+    drop(log);
+    let names: Vec<String> = segments(&log_path).into_keys().collect();
+    // The last record of the first segment, and the last of all.
+    for name in [names.first(), names.last()] {
+        flip_last_byte(&log_path.join(name.expect("there are some")));
+    }
+    let part = Part {
+        snapshots: snapshot_before(Seq(5)),
+        ..part(place.path())
+    };
+    let finding = part
+        .repair("now")
+        .expect("it is mended")
+        .expect("it was damaged");
+    assert!(finding.action.contains("close"), "{}", finding.action);
+    let log = open();
+    assert_eq!(log.next(), Seq(8));
+    let reader = log.reader();
+    for seq in [1, 3, 7] {
+        assert!(reader.read(Seq(seq)).is_ok(), "record {seq} is kept");
+    }
+    let lost = reader.read(Seq(2));
+    assert!(
+        matches!(lost, Err(LogError::Compacted { seq: Seq(2) })),
+        "{lost:?}"
+    );
 }
 
 /// Appends records of which two make a batch full.
@@ -287,15 +362,16 @@ fn fill(log: &mut FileLog, records: u64) {
         batch.push(&[7; 100 << 10]);
         let expected = log.next();
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert_eq!(appended, Appended::Committed(expected));
+        assert_eq!(appended, AppendResult::Committed(expected));
     }
 }
 
 /// The segments of a log, by their names.
 fn segments(log: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(log).expect("the directory is there");
-    let names = entries.map(|entry| entry.expect("it is read").file_name());
-    let names = names.map(|name| name.into_string().expect("a name of a log"));
+    let names = entries
+        .map(|entry| entry.expect("it is read").file_name())
+        .map(|name| name.into_string().expect("a name of a log"));
     let segments = names.filter(|name| name.ends_with(".log"));
     let read = |name: String| {
         let content = fs::read(log.join(&name)).expect("it is read");
@@ -360,7 +436,7 @@ fn a_misplaced_part_is_set_aside_whole_and_begun_empty() {
     let finding = part(place.path()).repair("now").expect("it is mended");
     assert_eq!(finding, examined);
     let finding = finding.expect("it is another part");
-    assert_eq!(finding.action, "begin it empty");
+    assert_eq!(finding.action, "create it empty");
     let known = KnownParts::read(place.path()).expect("the directory can be read");
     assert_eq!(known.number("001"), None);
     assert_eq!(part(place.path()).examine().expect("it is examined"), None);

@@ -3,19 +3,19 @@
 //! `EGRET_LOG_SEED` runs just one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use egret_base::SeededEntropy;
-use egret_log::simulated::{Chance, Fault, SimulatedDisk};
+use egret_base::test_support::over_seeds;
+use egret_log::simulated::{Fault, SimulatedDisk, SplitMix64};
 use egret_log::{
-    Appended, Batch, Compaction, Durability, FileCompaction, FileLog, Housekeeping, Log, LogConfig,
-    LogError, Recovery, Seq,
+    AppendResult, Batch, Compaction, Durability, FileCompaction, FileLog, Housekeeping, Log,
+    LogConfig, LogError, Recovery, Seq,
 };
 
 use crate::model::Model;
 
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 1_000;
 const STEPS: u64 = 120;
 const DISK_BYTES: u64 = 400 << 10;
 
@@ -47,7 +47,7 @@ enum End {
 }
 
 struct Simulation {
-    chance: Chance,
+    chance: SplitMix64,
     disk: SimulatedDisk,
     config: LogConfig,
     log: Option<FileLog<SimulatedDisk>>,
@@ -63,7 +63,7 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut chance = SplitMix64::new(seed);
         let durability = match chance.below(4) {
             0 => Durability::None,
             1 => Durability::Interval(Duration::ZERO),
@@ -142,7 +142,7 @@ impl Simulation {
         let expected = Seq(self.model.next());
         let log = self.log.as_mut().expect("the log is open between steps");
         match log.append(&mut self.batch, expected) {
-            Ok(Appended::Committed(last)) => {
+            Ok(AppendResult::Committed(last)) => {
                 assert_eq!(last.0, expected.0 + count - 1);
                 self.model.commit(bodies);
                 self.model.uncertain.clear();
@@ -317,38 +317,7 @@ impl Simulation {
     }
 }
 
-fn setting(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().expect("the setting is a number"))
-}
-
 #[test]
 fn nothing_acknowledged_is_lost_whatever_happens() {
-    if let Some(seed) = setting("EGRET_LOG_SEED") {
-        return Simulation::new(seed).run();
-    }
-    let seeds = setting("EGRET_LOG_SEEDS").unwrap_or(SEEDS);
-    let next = Arc::new(AtomicU64::new(0));
-    let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
-    let workers: Vec<_> = (0..threads)
-        .map(|_| {
-            let next = Arc::clone(&next);
-            std::thread::spawn(move || {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        return;
-                    }
-                    let run = std::panic::catch_unwind(|| Simulation::new(seed).run());
-                    assert!(
-                        run.is_ok(),
-                        "seed {seed} failed: repeat with EGRET_LOG_SEED={seed}"
-                    );
-                }
-            })
-        })
-        .collect();
-    for worker in workers {
-        worker.join().expect("the failing seed is printed above");
-    }
+    over_seeds("LOG", SEEDS, |seed| Simulation::new(seed).run());
 }

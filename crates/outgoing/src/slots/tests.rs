@@ -1,4 +1,4 @@
-//! Who gets a slot, and who has to leave it to others.
+//! Which receivers get a slot, and which have to leave it to others.
 
 use super::*;
 

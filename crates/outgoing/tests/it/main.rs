@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use egret_outgoing::{
-    Answer, ClientOptions, Destinations, Found, Lookup, OutgoingClient, OutgoingError,
+    Answer, ClientOptions, Destinations, Lookup, LookupFuture, OutgoingClient, OutgoingError,
     is_confidential,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,13 +57,13 @@ async fn get(client: &OutgoingClient, url: &str) -> Result<Answer, OutgoingError
 }
 
 /// A name server that gives another answer each time, and the last one ever after.
-struct Changing {
+struct ChangingLookup {
     answers: Vec<IpAddr>,
     asked: AtomicUsize,
 }
 
-impl Lookup for Changing {
-    fn lookup(&self, _: &str) -> Found {
+impl Lookup for ChangingLookup {
+    fn lookup(&self, _: &str) -> LookupFuture {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst);
         let address = self.answers[asked.min(self.answers.len() - 1)];
         Box::pin(async move { Ok::<_, io::Error>(vec![address]) })
@@ -76,7 +76,7 @@ async fn a_name_is_resolved_once_and_leads_only_to_what_was_checked() {
     // TEST-NET-1 counts as special, so that an address must be allowed which nothing listens on.
     let harmless: IpAddr = Ipv4Addr::new(127, 0, 0, 99).into();
     let local: IpAddr = Ipv4Addr::LOCALHOST.into();
-    let names = Arc::new(Changing {
+    let names = Arc::new(ChangingLookup {
         answers: vec![harmless, local],
         asked: AtomicUsize::new(0),
     });
@@ -234,7 +234,8 @@ async fn errors_never_hold_the_url() {
     }
 }
 
-/// A service of the operator's may name itself or a public address, and no other service of the network.
+/// A service of the operator's may name itself or a public address, and no other service of the
+/// network.
 #[tokio::test]
 async fn what_a_named_service_links_to_is_itself_or_public() {
     let (port, mut requests) = serve(ok("keys")).await;

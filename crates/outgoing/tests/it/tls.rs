@@ -1,4 +1,5 @@
-//! A receiver that shows a self-signed certificate of an authority (`CA:TRUE`), as `openssl req -x509` makes it.
+//! A receiver that shows a self-signed certificate of an authority (`CA:TRUE`), as `openssl req
+//! -x509` makes it.
 
 use std::sync::Arc;
 

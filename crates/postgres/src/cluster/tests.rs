@@ -3,6 +3,7 @@
 use egret_base::SeededEntropy;
 
 use super::*;
+use crate::provision::Source;
 
 #[test]
 fn passwords_are_long_and_differ() {
@@ -83,4 +84,36 @@ fn a_file_of_another_user_is_read_up_to_a_bound() {
     file.set_len(1 << 40).unwrap();
     let error = read_own(&path).unwrap_err().to_string();
     assert!(error.contains("larger than 262144 bytes"), "{error}");
+}
+
+/// As a process has it that was forked while `initdb` was being unpacked.
+#[test]
+fn an_initdb_that_is_open_for_writing_is_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("initdb");
+    fs::write(&program, "#!/bin/sh\nexit 0\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let binaries = Binaries {
+        directory: directory.path().to_owned(),
+        version: "18.6".to_owned(),
+        major: 18,
+        source: Source::Configured,
+    };
+    let writer = fs::OpenOptions::new().write(true).open(&program).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Meanwhile the first attempt fails.
+            for _ in 0..50 {
+                drop(Command::new(&program).output());
+            }
+            drop(writer);
+        });
+        initdb(
+            &binaries,
+            directory.path(),
+            &RunAsUser::current(),
+            directory.path(),
+        )
+        .unwrap();
+    });
 }

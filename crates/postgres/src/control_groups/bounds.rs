@@ -1,4 +1,5 @@
-//! What bounds groups: files of the controllers (cgroup-v2.rst of the kernel), and what is written to them.
+//! What bounds groups: files of the controllers (cgroup-v2.rst of the kernel), and what is written
+//! to them.
 
 use super::GroupLimits;
 

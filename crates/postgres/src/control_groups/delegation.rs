@@ -1,4 +1,5 @@
-//! The group that Egret was started in: whether it is Egret's to divide, and what can be given below.
+//! The group that Egret was started in: whether it is Egret's to divide, and what can be given
+//! below.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,7 +18,8 @@ const MOVE_ROUNDS: u32 = 100;
 /// How often a group is made that another Egret takes for one left behind.
 const MAKE_ROUNDS: u32 = 10;
 
-/// How long another Egret may hold the lock, which it does for a moment to see whether a group is left behind.
+/// How long another Egret may hold the lock, which it does for a moment to see whether a group is
+/// left behind.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two attempts to get it.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -55,14 +57,14 @@ pub(super) fn remove_abandoned(base: &ControlGroup) {
     }
 }
 
-/// The group that is divided.
-pub(super) struct Base {
+/// The control group below which Egret makes groups.
+pub(super) struct BaseGroup {
     pub(super) group: ControlGroup,
     /// Egret's data directory, without symbolic links.
     data_dir: PathBuf,
 }
 
-impl Base {
+impl BaseGroup {
     pub(super) fn new(group: ControlGroup, data_dir: &std::path::Path) -> Self {
         let data_dir = std::fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
         Self { group, data_dir }
@@ -74,17 +76,21 @@ impl Base {
         if self.group.is_root() {
             return Ok(());
         }
-        let processes = self.group.processes();
-        let processes = processes.map_err(|error| format!("{path} cannot be read: {error}"))?;
+        let processes = self
+            .group
+            .processes()
+            .map_err(|error| format!("{path} cannot be read: {error}"))?;
         match processes.iter().find(|pid| !self.is_own(**pid)) {
             None => Ok(()),
             Some(stranger) => Err(format!(
-                "{path} is not delegated to Egret: process {stranger} in it is none of Egret's; with systemd set Delegate=yes"
+                "{path} is not delegated to Egret: process {stranger} in it is not Egret's; with \
+                 systemd set Delegate=yes"
             )),
         }
     }
 
-    /// Whether a process descends from this one, or from a server that an earlier Egret started and left running.
+    /// Whether a process descends from this one, or from a server that an earlier Egret started and
+    /// left running.
     fn is_own(&self, pid: i32) -> bool {
         let own = std::process::id().cast_signed();
         ancestry(pid).any(|above| above == own || is_server_below(above, &self.data_dir))
@@ -105,7 +111,7 @@ impl Base {
             let mut give = || -> Result<(), String> {
                 if !there.contains(controller) {
                     let path = self.group.path().display();
-                    return Err(format!("{path} does not have it"));
+                    return Err(format!("it is not available in {path}"));
                 }
                 if !below.contains(controller) {
                     way.get_or_insert_with(|| self.make_way()).clone()?;
@@ -150,6 +156,6 @@ impl Base {
             }
         }
         let path = self.group.path().display();
-        Err(format!("processes are started in {path} again and again"))
+        Err(format!("other processes keep starting in {path}"))
     }
 }

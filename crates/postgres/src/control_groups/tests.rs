@@ -6,29 +6,29 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use egret_base::test_support::not_checked;
-use egret_base::{Coded, Kind};
+use egret_base::{CodedError, Kind};
 
 use super::*;
 
 mod names;
 
 const LIMITS: GroupLimits = GroupLimits {
-    memory_max: Size::mib(64),
-    total_memory_max: Size::mib(128),
+    memory_max: ByteSize::mib(64),
+    total_memory_max: ByteSize::mib(128),
     cpu_percent_max: 50,
     total_cpu_weight: 50,
     processes_max: 20,
     total_processes_max: 30,
 };
 
-/// Where a child of this test finds what it is to do.
+/// Environment variable that tells a child of this test its task.
 const TASK: &str = "EGRET_TEST_CONTROL_GROUPS";
 
 /// A group of the test's own below that of this process, which ends with it.
-struct Base(ControlGroup);
+struct TestGroup(ControlGroup);
 
-impl Base {
-    /// `None`, which is said, where no group can be made.
+impl TestGroup {
+    /// `None`, with a message, where no group can be made.
     fn new(name: &str) -> Option<Self> {
         let made = ControlGroup::own().and_then(|own| {
             let group = own.child(&format!("egret-test-{name}-{}", std::process::id()));
@@ -39,7 +39,7 @@ impl Base {
             .ok()
     }
 
-    /// Has groups below get a controller of the root; says where that is not possible.
+    /// Gives groups below a controller of the root; reports where that is not possible.
     fn has(&self, controller: &str) -> bool {
         let parent = self.0.parent().expect("a group above");
         let given = parent.give_below(controller);
@@ -71,7 +71,7 @@ impl Base {
     }
 }
 
-impl Drop for Base {
+impl Drop for TestGroup {
     fn drop(&mut self) {
         let ended = self.0.end(Duration::from_secs(60));
         assert!(ended.is_ok() || std::thread::panicking(), "{ended:?}");
@@ -111,7 +111,7 @@ fn groups_below(group: &ControlGroup) -> Vec<String> {
 
 #[test]
 fn a_server_has_a_group_of_its_own_until_it_ends() {
-    let Some(base) = Base::new("server") else {
+    let Some(base) = TestGroup::new("server") else {
         return;
     };
     let groups = base.open(&[]);
@@ -141,7 +141,7 @@ fn a_server_has_a_group_of_its_own_until_it_ends() {
 
 #[test]
 fn groups_that_an_earlier_egret_left_are_ended() {
-    let Some(base) = Base::new("left") else {
+    let Some(base) = TestGroup::new("left") else {
         return;
     };
     let earlier = base.open(&[]);
@@ -165,7 +165,7 @@ fn groups_that_an_earlier_egret_left_are_ended() {
 
 #[test]
 fn groups_of_an_egret_that_is_gone_are_removed_by_the_next() {
-    let Some(base) = Base::new("gone") else {
+    let Some(base) = TestGroup::new("gone") else {
         return;
     };
     let (gone, running) = (
@@ -194,7 +194,7 @@ fn groups_of_an_egret_that_is_gone_are_removed_by_the_next() {
 
 #[test]
 fn a_group_that_another_egret_has_locked_is_refused() {
-    let Some(base) = Base::new("locked") else {
+    let Some(base) = TestGroup::new("locked") else {
         return;
     };
     let first = base.open(&[]);
@@ -210,7 +210,7 @@ fn a_group_that_another_egret_has_locked_is_refused() {
 /// Many Egrets start and stop at a time, each of which looks for groups that were left behind.
 #[test]
 fn no_egret_takes_the_group_of_another_for_one_left_behind() {
-    let Some(base) = Base::new("many") else {
+    let Some(base) = TestGroup::new("many") else {
         return;
     };
     std::thread::scope(|threads| {
@@ -238,7 +238,7 @@ fn groups_are_bounded_by_files_of_their_controllers() {
             .map(|bound| format!("{} = {}", bound.file, bound.value));
         lines.collect::<Vec<String>>()
     };
-    let bytes = |size: Size| format!("memory.max = {}", size.bytes());
+    let bytes = |size: ByteSize| format!("memory.max = {}", size.bytes());
     assert_eq!(
         written(bounds::of_all(&LIMITS)),
         [
@@ -272,7 +272,7 @@ fn groups_are_bounded_by_files_of_their_controllers() {
 /// Files that not every kernel has are left out, and others are not.
 #[test]
 fn a_bound_without_its_file_is_an_error_unless_kernels_may_lack_it() {
-    let Some(base) = Base::new("files") else {
+    let Some(base) = TestGroup::new("files") else {
         return;
     };
     let mut groups = base.open(&[]);
@@ -295,7 +295,7 @@ fn a_bound_without_its_file_is_an_error_unless_kernels_may_lack_it() {
 
 #[test]
 fn controllers_that_are_missing_are_named() {
-    let Some(base) = Base::new("missing") else {
+    let Some(base) = TestGroup::new("missing") else {
         return;
     };
     let groups = base.open(&["nonsense"]);
@@ -317,8 +317,7 @@ fn where_there_are_no_groups_the_reason_is_said() {
 
 /// What a process makes of the group that it was started in.
 fn divide(own: Result<ControlGroup, String>) -> ControlGroups {
-    let data = Path::new("/");
-    ControlGroups::open_below(own, GroupPolicy::Auto, LIMITS, data, &["hugetlb"])
+    ControlGroups::open_below(own, GroupPolicy::Auto, LIMITS, Path::new("/"), &["hugetlb"])
 }
 
 /// As Egret does where its group is delegated to it: it moves away to give controllers below.
@@ -342,7 +341,7 @@ fn egret_moves_out_of_a_group_of_its_own_to_divide_it() {
         assert_eq!(groups.state.as_ref().unwrap().all.parent(), Some(own));
         return;
     }
-    let Some(base) = Base::new("moves") else {
+    let Some(base) = TestGroup::new("moves") else {
         return;
     };
     if base.has("hugetlb") {
@@ -361,7 +360,7 @@ fn a_group_with_processes_of_others_is_left_as_it_is() {
         assert!(groups_below(&own).is_empty());
         return;
     }
-    let Some(base) = Base::new("shared") else {
+    let Some(base) = TestGroup::new("shared") else {
         return;
     };
     let mut other = server_in(&base.0);
@@ -385,7 +384,7 @@ fn servers_that_an_earlier_egret_left_are_no_strangers() {
         assert!(groups.is_complete(), "{}", groups.describe());
         return;
     }
-    let Some(base) = Base::new("earlier") else {
+    let Some(base) = TestGroup::new("earlier") else {
         return;
     };
     let data = tempfile::tempdir().unwrap();
@@ -418,7 +417,7 @@ fn servers_that_an_earlier_egret_left_are_no_strangers() {
 
 #[test]
 fn limits_of_memory_processor_time_and_processes_hold() {
-    let Some(base) = Base::new("limits") else {
+    let Some(base) = TestGroup::new("limits") else {
         return;
     };
     for controller in CONTROLLERS {
@@ -437,7 +436,10 @@ fn limits_of_memory_processor_time_and_processes_hold() {
         let text = std::fs::read_to_string(group.path().join(file)).unwrap();
         text.trim().to_owned()
     };
-    assert_eq!(read(&all, "memory.max"), Size::mib(128).bytes().to_string());
+    assert_eq!(
+        read(&all, "memory.max"),
+        ByteSize::mib(128).bytes().to_string()
+    );
     assert_eq!(read(&all, "cpu.weight"), "50");
     assert_eq!(read(&all, "pids.max"), "30");
     // Not every kernel has it.
@@ -447,7 +449,7 @@ fn limits_of_memory_processor_time_and_processes_hold() {
     }
     assert_eq!(
         read(&lease.group, "memory.max"),
-        Size::mib(64).bytes().to_string()
+        ByteSize::mib(64).bytes().to_string()
     );
     assert_eq!(read(&lease.group, "cpu.max"), "50000 100000");
     assert_eq!(read(&lease.group, "cpu.weight.nice"), "5");
@@ -460,7 +462,8 @@ fn limits_of_memory_processor_time_and_processes_hold() {
     // A shell that may have 20 processes, and no more.
     let many = "exec 3<&0; n=0; while [ $n -lt 40 ]; do cat <&3 & n=$((n+1)); done; wait";
     let mut child = run_in(&lease.group, "/bin/sh", &["-c", many], "");
-    // They wait for the end of their input, which the shell does not: it gives up when it cannot fork.
+    // They wait for the end of their input, which the shell does not: it gives up when it cannot
+    // fork.
     let stdin = child.stdin.take();
     child.wait().unwrap();
     drop(stdin);

@@ -1,8 +1,10 @@
-//! Whether a server opens sessions for an engine: looked at from the first one that it refuses until it opens one again.
+//! Whether a server opens sessions for an engine. The first refusal starts a probe, which ends when
+//! a session is opened again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use egret_base::sync::lock;
 use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
 
@@ -12,7 +14,7 @@ use crate::pool;
 /// How soon a session is tried again that the server has refused.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is known of a server.
+/// Result of the latest attempts to open a session.
 #[derive(Default)]
 pub(super) struct SessionHealth {
     state: Mutex<HealthState>,
@@ -22,7 +24,7 @@ pub(super) struct SessionHealth {
 struct HealthState {
     /// A task opens sessions until one of them is not refused.
     is_probed: bool,
-    /// Why the task was refused one.
+    /// Why the probe was refused a session.
     refusal: Option<String>,
 }
 
@@ -33,12 +35,12 @@ impl SessionHealth {
     }
 
     fn state(&self) -> MutexGuard<'_, HealthState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
-/// Opens sessions by themselves after one was refused, until one is not. `connection` says how, or that the server is known
-/// not to be ready.
+/// Starts the probe after a refused session. `connection` returns the connection settings, or
+/// `None` while the server is known not to be ready.
 pub(super) fn watch_refusal(
     health: &Arc<SessionHealth>,
     connection: impl Fn() -> Option<Config> + Send + 'static,
@@ -74,7 +76,8 @@ async fn probe(health: Weak<SessionHealth>, connection: impl Fn() -> Option<Conf
     }
 }
 
-/// An error without the server's own words, which name databases and roles: readiness is shown to all.
+/// An error without the server's own words, which name databases and roles: readiness is shown to
+/// all.
 fn describe_refusal(error: &PostgresError) -> String {
     let (PostgresError::Server { error, .. }
     | PostgresError::NoHost { error, .. }

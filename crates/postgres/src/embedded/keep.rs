@@ -1,35 +1,36 @@
-//! Keeping the embedded server as it is desired: started, stopped, started again when it ends by itself.
+//! Supervision of the embedded server: it is started, stopped, and restarted when it ends by
+//! itself.
 
 use super::*;
 
-/// Keeps the server as desired until it is asked to be over.
-pub(super) async fn supervise(shared: &Shared) {
+/// Keeps the server in the desired state until that is [`TargetState::Over`].
+pub(super) async fn supervise(shared: &EmbeddedInner) {
     let mut desired = shared.desired.subscribe();
-    let mut restarts = Restarts::default();
+    let mut restarts = RestartHistory::default();
     let down = Condition::new("postgres_not_running", "postgres");
     loop {
         let wanted = *desired.borrow_and_update();
         match wanted {
-            Desired::Over => break,
-            Desired::Stopped => {
-                shared.state.send_replace(State::Stopped);
+            TargetState::Over => break,
+            TargetState::Stopped => {
+                shared.state.send_replace(ServerState::Stopped);
                 if desired.changed().await.is_err() {
                     break;
                 }
                 continue;
             }
-            Desired::Running => {}
+            TargetState::Running => {}
         }
         shared.state.send_if_modified(|state| {
-            let stopped = *state == State::Stopped;
+            let stopped = *state == ServerState::Stopped;
             if stopped {
-                *state = State::Starting;
+                *state = ServerState::Starting;
             }
             stopped
         });
         let reason = match shared.launch().await {
             Ok(postmaster) => {
-                shared.state.send_replace(State::Running);
+                shared.state.send_replace(ServerState::Running);
                 down.recover("the embedded server is running again");
                 let data = shared.layout().data;
                 let interval = shared.config.write_back_interval.duration();
@@ -40,7 +41,8 @@ pub(super) async fn supervise(shared: &Shared) {
                     () = postmaster.exited() => false,
                     never = shared.follow_sessions(&postmaster) => match never {},
                 };
-                // Nobody who stops or moves the server may find its files held or at work.
+                // Before the server is stopped or moved, its files must not be open or written to
+                // by this task.
                 write_back.stop().await;
                 if asked {
                     postmaster
@@ -50,7 +52,7 @@ pub(super) async fn supervise(shared: &Shared) {
                 }
                 end_orphans(&data).await;
                 format!(
-                    "it ended by itself: its log in {} may say why",
+                    "it exited unexpectedly: its log in {} may say why",
                     data.join("log").display()
                 )
             }
@@ -62,11 +64,13 @@ pub(super) async fn supervise(shared: &Shared) {
             let wait_ms = decision.wait.as_millis();
             tracing::error!(condition, subject, %reason, wait_ms, "the embedded server is not running");
         }
-        shared.state.send_replace(State::ended(&decision, reason));
+        shared
+            .state
+            .send_replace(ServerState::ended(&decision, reason));
         tokio::select! {
             _ = desired.changed() => {}
             () = tokio::time::sleep(decision.wait) => {}
         }
     }
-    shared.state.send_replace(State::Stopped);
+    shared.state.send_replace(ServerState::Stopped);
 }

@@ -1,8 +1,8 @@
 //! The parameters of a connection string, whatever form it has, with what libpq adds to them: the
 //! environment, a service file, a password file.
 //!
-//! The forms, the order of precedence and the names are those of "Connection Strings" and "Parameter
-//! Key Words" in PostgreSQL's documentation of libpq.
+//! The forms, the order of precedence and the names are those of "Connection Strings" and
+//! "Parameter Key Words" in PostgreSQL's documentation of libpq.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::passfile;
 /// Names and values; a name that is there twice has its last value.
 pub(super) type Parameters = BTreeMap<String, String>;
 
-/// Parameters that mean nothing here: GSSAPI and compression are not spoken.
+/// Parameters that are ignored: GSSAPI and compression are not supported.
 const WITHOUT_EFFECT: [&str; 6] = [
     "krbsrvname",
     "gsslib",
@@ -45,8 +45,8 @@ const VARIABLES: [(&str, &str); 18] = [
     ("PGMAXPROTOCOLVERSION", "max_protocol_version"),
 ];
 
-/// Directories in which a server of this machine has its socket. `/tmp` is none of them: every user can
-/// put one there.
+/// Directories in which a server of this machine has its socket. `/tmp` is none of them: every user
+/// can put one there.
 const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/run/postgresql"];
 
 const DEFAULT_PORT: &str = "5432";
@@ -109,7 +109,7 @@ fn complete(parameters: &mut Parameters) -> Result<(), String> {
     Ok(())
 }
 
-/// `[user[:password]@][host[:port],…][/database][?name=value&…]`
+/// Parses a URL without its scheme: `[user[:password]@][host[:port],…][/database][?name=value&…]`.
 fn from_url(rest: &str) -> Result<Parameters, String> {
     let mut parameters = Parameters::new();
     let (rest, query) = match rest.split_once('?') {
@@ -164,7 +164,7 @@ fn host_and_port(text: &str) -> Result<(&str, &str), String> {
     if let Some(rest) = text.strip_prefix('[') {
         let (name, rest) = rest
             .split_once(']')
-            .ok_or("an address in brackets has no end")?;
+            .ok_or("an address in brackets is not closed")?;
         return Ok((name, rest.strip_prefix(':').unwrap_or(rest)));
     }
     Ok(text.split_once(':').unwrap_or((text, "")))
@@ -203,7 +203,7 @@ fn from_keywords(text: &str) -> Result<Parameters, String> {
         }
         while rest.next_if(|found| found.is_whitespace()).is_some() {}
         if rest.next() != Some('=') {
-            return Err("a word is no `name=value`".to_owned());
+            return Err("a word is not of the form `name=value`".to_owned());
         }
         while rest.next_if(|found| found.is_whitespace()).is_some() {}
         let is_quoted = rest.next_if(|found| *found == '\'').is_some();
@@ -214,7 +214,9 @@ fn from_keywords(text: &str) -> Result<Parameters, String> {
                 Some('\'') if is_quoted => break,
                 Some(found) if found.is_whitespace() && !is_quoted => break,
                 Some(found) => value.push(found),
-                None if is_quoted => return Err(format!("the quoted value of {name} has no end")),
+                None if is_quoted => {
+                    return Err(format!("the quoted value of {name} is not closed"));
+                }
                 None => break,
             }
         }
@@ -246,7 +248,9 @@ fn read_service(
             return Ok(found);
         }
     }
-    Err(format!("service `{service}` is in no service file"))
+    Err(format!(
+        "service `{service}` is not defined in any service file"
+    ))
 }
 
 fn section(text: &str, service: &str) -> Option<Parameters> {
@@ -264,8 +268,8 @@ fn section(text: &str, service: &str) -> Option<Parameters> {
     )
 }
 
-/// Takes out what tokio-postgres has no name for and Egret needs nothing of, and refuses what would
-/// have to be done and is not.
+/// Removes parameters that tokio-postgres does not know and Egret does not need, and refuses those
+/// that would have to take effect but cannot.
 ///
 /// # Errors
 /// The parameter that cannot be used.
@@ -286,7 +290,7 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
         {
             let accepted = accepted.join(", ");
             return Err(format!(
-                "{name} is `{value}`, which Egret does not speak: use {accepted}"
+                "{name} is `{value}`, which Egret does not support: use {accepted}"
             ));
         }
     }
@@ -299,7 +303,7 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
             && !accepted.contains(&value.as_str())
         {
             let accepted = accepted.join(", ");
-            return Err(format!("{name} `{value}` is none of {accepted}"));
+            return Err(format!("{name} `{value}` is not one of {accepted}"));
         }
     }
     // Zero is the system's default, which the driver has no value for.
@@ -317,7 +321,7 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
         None | Some("any" | "read-write") => {}
         Some(other) => {
             return Err(format!(
-                "target_session_attrs `{other}` is none of any, read-write and primary"
+                "target_session_attrs `{other}` is not one of any, read-write and primary"
             ));
         }
     }
@@ -330,14 +334,14 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
         "require_auth",
     ] {
         if parameters.contains_key(name) {
-            return Err(format!("{name} is not supported: take it out"));
+            return Err(format!("{name} is not supported: remove it"));
         }
     }
     Ok(())
 }
 
-/// Takes `tcp_user_timeout`, which is in milliseconds for libpq and in seconds for tokio-postgres; none where it is zero,
-/// and Egret chooses.
+/// Takes `tcp_user_timeout`, which is in milliseconds for libpq and in seconds for tokio-postgres;
+/// none where it is zero, and Egret chooses.
 ///
 /// # Errors
 /// When it is not a number.

@@ -26,7 +26,7 @@ pub(super) fn find(named: Option<&str>, parameters: &Parameters) -> Result<Optio
     };
     let is_shared = metadata.mode() & 0o077 != 0;
     if is_shared && !is_named {
-        tracing::warn!(path = %path.display(), "other users can read it, so that it is passed over: chmod 600 it");
+        tracing::warn!(path = %path.display(), "other users can read it, so it is ignored: chmod 600 it");
         return Ok(None);
     }
     if is_shared {

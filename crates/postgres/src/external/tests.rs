@@ -59,12 +59,12 @@ fn parameters_of_managed_services_are_understood() {
         assert_eq!(with(query).unwrap().get_ssl_mode(), mode, "{query}");
     }
     for (query, reason) in [
-        ("sslmode=sometimes", "sslmode `sometimes` is none of"),
+        ("sslmode=sometimes", "sslmode `sometimes` is not one of"),
         (
             "sslmode=verify-ca&sslrootcert=/nonexistent/rds.pem",
             "sslrootcert /nonexistent/rds.pem",
         ),
-        ("sslcert=a", "sslcert and sslkey are named together"),
+        ("sslcert=a", "sslcert and sslkey must be set together"),
         (
             "sslcert=/nonexistent/a&sslkey=/nonexistent/b",
             "sslcert /nonexistent/a",

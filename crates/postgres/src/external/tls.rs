@@ -2,8 +2,9 @@
 //! `sslkey`, and the versions of TLS.
 
 use std::path::Path;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{OnceLock, RwLock};
 
+use egret_base::sync::{read_lock, write_lock};
 use egret_tls::{CertificateVerifier, TrustedCertificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -12,9 +13,10 @@ use rustls::{ALL_VERSIONS, ClientConfig, SupportedProtocolVersion};
 use tokio_postgres::config::Host;
 
 use super::parameters::Parameters;
+use crate::error::PostgresError;
 use crate::tls_error::{describe, describe_file};
 
-/// What is verified of a server, and what it is shown.
+/// How a server is verified, and which certificate the client presents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsSettings {
     /// A file with certificates that are trusted; none: those of this machine.
@@ -82,8 +84,8 @@ impl Versions {
 }
 
 impl TlsSettings {
-    /// Takes the parameters of TLS that tokio-postgres does not know, and leaves `sslmode` as one that
-    /// it does.
+    /// Takes the parameters of TLS that tokio-postgres does not know, and leaves `sslmode` as one
+    /// that it does.
     ///
     /// # Errors
     /// Which parameter cannot be used.
@@ -102,7 +104,8 @@ impl TlsSettings {
             "verify-ca" => ("require", true),
             other => {
                 return Err(format!(
-                    "sslmode `{other}` is none of disable, allow, prefer, require, verify-ca and verify-full"
+                    "sslmode `{other}` is not one of disable, allow, prefer, require, verify-ca \
+                     and verify-full"
                 ));
             }
         };
@@ -110,7 +113,7 @@ impl TlsSettings {
         let client = match (parameters.remove("sslcert"), parameters.remove("sslkey")) {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some((certificate, key)),
-            _ => return Err("sslcert and sslkey are named together or not at all".to_owned()),
+            _ => return Err("sslcert and sslkey must be set together".to_owned()),
         };
         let settings = Self {
             root: root.filter(|root| root != "system"),
@@ -130,8 +133,9 @@ impl TlsSettings {
         if self.any_host {
             verifier = verifier.accept_any_host();
         }
-        let builder = verifier.begin(self.versions.supported());
-        let builder = builder.map_err(|error| describe(&error))?;
+        let builder = verifier
+            .begin(self.versions.supported())
+            .map_err(|error| describe(&error))?;
         let Some((certificate, key)) = &self.client else {
             return Ok(builder.with_no_client_auth());
         };
@@ -167,11 +171,12 @@ fn read_key(path: &str) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| refused(describe_file(&error)))
 }
 
-/// TLS with servers whose connection strings ask for something of their own. `tokio_postgres::Config`
-/// has no place for it and is what engines pass on, so it is kept by what tells servers apart.
+/// TLS configurations of servers whose connection strings set TLS options.
+/// `tokio_postgres::Config`, which engines pass on, cannot hold them, so they are kept by host,
+/// port and user.
 static KNOWN: RwLock<Vec<(Server, ClientConfig)>> = RwLock::new(Vec::new());
 
-/// A server, and as whom.
+/// A server and the user of its sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Server {
     hosts: Vec<Host>,
@@ -205,7 +210,7 @@ pub(super) fn remember(
     } else {
         Some(settings.config()?)
     };
-    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    let mut known = write_lock(&KNOWN);
     known.retain(|(other, _)| *other != server);
     known.extend(config.map(|config| (server, config)));
     Ok(())
@@ -214,7 +219,22 @@ pub(super) fn remember(
 /// How TLS with a server is to be, where its connection string says it.
 pub(super) fn known(connection: &tokio_postgres::Config) -> Option<ClientConfig> {
     let server = Server::of(connection);
-    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    let known = read_lock(&KNOWN);
     let found = known.iter().find(|(other, _)| *other == server);
     found.map(|(_, config)| config.clone())
+}
+
+/// Certificates are verified against those this machine trusts, unless the connection string names
+/// others.
+pub(crate) fn config_of(
+    connection: &tokio_postgres::Config,
+) -> Result<ClientConfig, PostgresError> {
+    if let Some(known) = known(connection) {
+        return Ok(known);
+    }
+    static CONFIG: OnceLock<Result<ClientConfig, String>> = OnceLock::new();
+    let made = CONFIG.get_or_init(|| TlsSettings::default().config());
+    made.clone().map_err(|reason| PostgresError::Pool {
+        reason: format!("TLS is not usable: {reason}"),
+    })
 }

@@ -34,7 +34,7 @@ BEGIN
         CREATE EVENT TRIGGER egret_schema ON ddl_command_end EXECUTE FUNCTION egret.guard_schema();
     END IF;
     -- Also in sessions whose session_replication_role is replica, such as those of a restore or of a program that replicates.
-    -- One that somebody has disabled stays so.
+    -- A trigger that the operator has disabled stays disabled.
     IF EXISTS (SELECT FROM pg_catalog.pg_event_trigger WHERE evtname = 'egret_schema' AND evtenabled IN ('O', 'R')) THEN
         ALTER EVENT TRIGGER egret_schema ENABLE ALWAYS;
     END IF;

@@ -25,7 +25,7 @@ FROM (
 ) found
 LEFT JOIN pg_catalog.pg_roles r ON r.oid = found.role
 CROSS JOIN LATERAL (SELECT COALESCE(r.rolname::text, 'public') AS who) other
--- The role of views is nobody's where this session made it.
+-- The role of views is not a foreign role if this session made it.
 WHERE COALESCE(r.rolname <> current_user AND NOT r.rolsuper
     AND NOT (r.rolname = 'egret_views' AND NOT r.rolcanlogin
              AND (SELECT me.rolsuper FROM pg_catalog.pg_roles me WHERE me.rolname = current_user)), true)

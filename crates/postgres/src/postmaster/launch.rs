@@ -1,4 +1,4 @@
-//! Launching a postmaster: what must be so before, and what is given back where it fails.
+//! Launching a postmaster: what is checked before, and what is released when it fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::{Postmaster, process, spawn};
 use crate::control_groups::GroupLease;
 use crate::error::{PostgresError, io};
 use crate::isolation::{Isolation, UserLease};
-use crate::owner::Owner;
+use crate::owner::RunAsUser;
 use crate::pidfile;
 use crate::provision::Binaries;
 
@@ -20,9 +20,9 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// How a postmaster is to be started.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The programs.
+    /// The programs of the server.
     pub binaries: Binaries,
-    /// The data directory.
+    /// Data directory of the server.
     pub data: PathBuf,
     /// Where its socket goes; must exist and belong to `owner`.
     pub socket_dir: PathBuf,
@@ -30,8 +30,8 @@ pub struct Launch {
     pub port: u16,
     /// Settings given on the command line, which win over every file: name and value.
     pub settings: Vec<(String, String)>,
-    /// Whom its files belong to, and who it runs as where it is not kept apart.
-    pub owner: Owner,
+    /// Owner of its files, and the user it runs as unless it is isolated.
+    pub owner: RunAsUser,
     /// Keeps it apart from everything else on the machine.
     pub isolation: Option<Arc<Isolation>>,
     /// Where what it prints goes.
@@ -65,8 +65,8 @@ impl Postmaster {
 /// Makes a handle on a process and its data directory.
 type Watch = fn(Pid, &Path) -> Result<Postmaster, PostgresError>;
 
-/// Starts the process of a server and has it watched. Where that fails no process is left, and user and group are given
-/// back.
+/// Starts the process of a server and has it watched. Where that fails no process is left, and user
+/// and group are given back.
 fn start(
     launch: &Launch,
     lease: Option<UserLease>,
@@ -105,7 +105,8 @@ fn start(
     }
 }
 
-/// Gives back the user and the group of a server that has ended. Takes the time that its last processes take to end.
+/// Gives back the user and the group of a server that has ended. Takes the time that its last
+/// processes take to end.
 pub(super) fn release(lease: Option<UserLease>, group: Option<GroupLease>) {
     group.into_iter().for_each(GroupLease::release);
     lease.into_iter().for_each(UserLease::release);
@@ -116,14 +117,14 @@ fn set_priorities(launch: &Launch, pid: Pid) {
         // Before it has children, which inherit it.
         let yielding = rustix::process::setpriority_process(Some(pid), launch.nice.into());
         if let Err(error) = yielding {
-            tracing::debug!(%error, %pid, "the priority was not lowered");
+            tracing::debug!(%error, %pid, "cannot lower the priority of a server");
         }
     }
     if launch.oom_score_adj != 0 {
         let path = PathBuf::from(format!("/proc/{pid}/oom_score_adj"));
-        // A hint to the kernel; a server without it is as good.
+        // A hint to the kernel; the server works without it.
         if let Err(error) = fs::write(&path, launch.oom_score_adj.to_string()) {
-            tracing::debug!(%error, %pid, "oom_score_adj was not set");
+            tracing::debug!(%error, %pid, "cannot set oom_score_adj of a server");
         }
     }
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 /// What stands for the lines of a log that cannot be read.
 const NO_LOG: &str = "it wrote no log";
 
-/// The last `count` lines of a file, joined by `; `. A link is not followed: the directory may be another user's.
+/// The last `count` lines of a file, joined by `; `. A link is not followed: the directory may be
+/// another user's.
 pub(crate) fn last_lines(path: &Path, count: usize) -> String {
     let mut options = File::options();
     let opened = options

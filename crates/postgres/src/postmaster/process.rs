@@ -10,11 +10,11 @@ use crate::error::{PostgresError, io};
 
 /// Processes kept stopped; dropping it lets them run on.
 #[derive(Debug)]
-pub struct Frozen {
+pub struct FreezeGuard {
     pidfds: Vec<std::os::fd::OwnedFd>,
 }
 
-impl Drop for Frozen {
+impl Drop for FreezeGuard {
     fn drop(&mut self) {
         // The postmaster was stopped first and is resumed last.
         for pidfd in self.pidfds.iter().rev() {
@@ -26,8 +26,8 @@ impl Drop for Frozen {
 
 /// Stops the postmaster first, so that it forks no more, then each of its children, and returns
 /// when the kernel reports all of them as stopped.
-pub(super) fn freeze(postmaster: i32, data: &Path) -> Result<Frozen, PostgresError> {
-    let mut frozen = Frozen { pidfds: Vec::new() };
+pub(super) fn freeze(postmaster: i32, data: &Path) -> Result<FreezeGuard, PostgresError> {
+    let mut frozen = FreezeGuard { pidfds: Vec::new() };
     let mut stopped: Vec<i32> = Vec::new();
     loop {
         let mut found = vec![postmaster];
@@ -85,8 +85,8 @@ pub(super) fn runs_in(pid: i32, data: &Path) -> bool {
     runs_in_canonical(pid, &canonical(data))
 }
 
-/// Whether `pid` is a live PostgreSQL process of a data directory somewhere below `directory`, whose path has no
-/// symbolic links.
+/// Whether `pid` is a live PostgreSQL process of a data directory somewhere below `directory`,
+/// whose path has no symbolic links.
 pub(crate) fn is_server_below(pid: i32, directory: &Path) -> bool {
     working_directory(pid).is_ok_and(|cwd| cwd.starts_with(directory)) && is_postgres(pid)
 }

@@ -15,7 +15,7 @@ use super::Launch;
 use crate::control_groups::GroupLease;
 use crate::error::{PostgresError, io};
 use crate::isolation::UserLease;
-use crate::owner::Owner;
+use crate::owner::RunAsUser;
 
 /// Settings by which a server finds its own files, whatever its configuration says.
 fn own_places(data: &Path) -> Vec<String> {
@@ -28,9 +28,9 @@ fn own_places(data: &Path) -> Vec<String> {
     .concat()
 }
 
-/// A process that has been started.
-pub(super) struct Spawned {
-    /// Its id.
+/// A process that was started.
+pub(super) struct ChildProcess {
+    /// Process id of the child.
     pub pid: Pid,
     /// What it prints, to be read.
     pub log: File,
@@ -65,7 +65,8 @@ fn program(launch: &Launch) -> Program {
         environment: vec![
             ("PATH".into(), "/usr/bin:/bin".into()),
             ("LC_ALL".into(), "C".into()),
-            // For libraries beside the program: the loader asks /proc where that is, or this variable.
+            // For libraries beside the program: the loader asks /proc where that is, or this
+            // variable.
             (
                 "LD_ORIGIN_PATH".into(),
                 launch.binaries.directory.clone().into(),
@@ -78,7 +79,7 @@ pub(super) fn spawn(
     launch: &Launch,
     lease: Option<&UserLease>,
     group: Option<&GroupLease>,
-) -> Result<Spawned, PostgresError> {
+) -> Result<ChildProcess, PostgresError> {
     let scratch = scratch(launch, lease)?;
     let has_scratch = scratch.is_some();
     let log = open_log(launch, scratch.as_ref()).map_err(io("open", &launch.log_file))?;
@@ -111,7 +112,7 @@ pub(super) fn spawn(
         end(pid);
         return Err(error);
     }
-    Ok(Spawned { pid, log })
+    Ok(ChildProcess { pid, log })
 }
 
 /// What bounds the server, where it is to be kept apart.
@@ -136,14 +137,15 @@ fn confinement(
     let Some(group) = group else {
         return Ok(Some(confinement));
     };
-    let entrance = group.entrance();
-    let entrance = entrance.map_err(io("confine the server of", &launch.data))?;
+    let entrance = group
+        .entrance()
+        .map_err(io("confine the server of", &launch.data))?;
     Ok(Some(confinement.in_group(entrance)))
 }
 
 /// Starts a program as `owner`, by the standard library.
 fn spawn_as(
-    owner: &Owner,
+    owner: &RunAsUser,
     program: &Program,
     streams: StandardStreams,
     confinement: Option<Confinement>,
@@ -164,13 +166,14 @@ fn spawn_as(
 
 /// Ends a process that was just started, a child of this one that nothing else waits for.
 pub(super) fn end(pid: Pid) {
-    // Neither fails for such a child, whose pid is not given to another process until it is waited for.
+    // Neither fails for such a child, whose pid is not given to another process until it is waited
+    // for.
     let _ = rustix::process::kill_process(pid, Signal::KILL);
     let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
 }
 
-/// The file system in memory for the socket of a server with a user of its own. Where it has none, the directory of the
-/// socket is made that user's.
+/// The file system in memory for the socket of a server with a user of its own. Where it has none,
+/// the directory of the socket is made that user's.
 fn scratch(launch: &Launch, lease: Option<&UserLease>) -> Result<Option<OwnedFd>, PostgresError> {
     let (Some(lease), Some(isolation)) = (lease, &launch.isolation) else {
         return Ok(None);
@@ -178,7 +181,7 @@ fn scratch(launch: &Launch, lease: Option<&UserLease>) -> Result<Option<OwnedFd>
     let made = isolation.scratch(lease);
     let scratch = made.map_err(io("make a file system for", &launch.socket_dir))?;
     if scratch.is_none() {
-        let user = Owner::without_account(lease.id());
+        let user = RunAsUser::without_account(lease.id());
         crate::cluster::private_directory(&launch.socket_dir, &user)?;
     }
     Ok(scratch)
@@ -200,7 +203,8 @@ fn open_log(launch: &Launch, scratch: Option<&OwnedFd>) -> std::io::Result<File>
     Ok(opened.into())
 }
 
-/// Has the names in the directory of a socket lead to what the server `pid` has mounted there for itself.
+/// Has the names in the directory of a socket lead to what the server `pid` has mounted there for
+/// itself.
 pub(super) fn link_scratch(
     directory: &Path,
     port: u16,

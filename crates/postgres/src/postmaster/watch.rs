@@ -42,8 +42,8 @@ impl PidFileWatch {
 }
 
 impl Drop for PidFileWatch {
-    /// Closing an inotify instance waits for a grace period of the kernel, some ten milliseconds:
-    /// whoever waited for the server need not wait for that too.
+    /// Closing an inotify instance waits for a grace period of the kernel, some ten milliseconds: a
+    /// task that waited for the server need not wait for that too.
     fn drop(&mut self) {
         let inotify = self.inotify.take();
         if let Ok(runtime) = Handle::try_current() {

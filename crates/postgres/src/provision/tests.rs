@@ -39,6 +39,27 @@ fn a_release_too_old_is_refused() {
 }
 
 #[test]
+fn a_program_that_is_open_for_writing_is_tried_again() {
+    let mut attempts = 0;
+    let outcome = retry_while_busy(|| {
+        attempts += 1;
+        if attempts < 3 {
+            Err(ErrorKind::ExecutableFileBusy.into())
+        } else {
+            Ok(attempts)
+        }
+    });
+    assert_eq!(outcome.unwrap(), 3);
+    let mut attempts = 0;
+    let outcome = retry_while_busy::<()>(|| {
+        attempts += 1;
+        Err(ErrorKind::NotFound.into())
+    });
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(attempts, 1);
+}
+
+#[test]
 fn every_pinned_sum_is_a_sha_256() {
     for (major, version, _, sum) in PINNED {
         assert!(version.starts_with(&format!("{major}.")));

@@ -17,7 +17,7 @@ fn a_tenant_takes_its_share_and_leaves_the_rest_to_others() {
     let slots = slots(4);
     let mut held: Vec<_> = (0..3).map(|_| slots.try_take("one").unwrap()).collect();
     let refused = slots.try_take("one").map(|_| ()).unwrap_err();
-    let expected = "limit some.setting is 4, of which one tenant may have 3, and has: try again in a moment, or raise the setting";
+    let expected = "limit some.setting is 4, of which one tenant may have 3, and all of these are in use: try again in a moment, or raise the setting";
     assert_eq!(refused.to_string(), expected);
     held.push(slots.try_take("two").unwrap());
     let refused = slots.try_take("three").map(|_| ()).unwrap_err();

@@ -8,7 +8,7 @@ fn at(seconds: i64) -> Timestamp {
 
 #[test]
 fn waits_double_up_to_a_bound_and_a_loop_is_called_one() {
-    let mut restarts = Restarts::default();
+    let mut restarts = RestartHistory::default();
     let decisions: Vec<Decision> = (0..12).map(|second| restarts.ended(at(second))).collect();
     assert_eq!(decisions[0].wait, Duration::from_millis(100));
     assert_eq!(decisions[1].wait, Duration::from_millis(200));
@@ -19,7 +19,7 @@ fn waits_double_up_to_a_bound_and_a_loop_is_called_one() {
 
 #[test]
 fn old_ends_are_forgotten() {
-    let mut restarts = Restarts::default();
+    let mut restarts = RestartHistory::default();
     for second in 0..5 {
         restarts.ended(at(second));
     }
@@ -30,7 +30,7 @@ fn old_ends_are_forgotten() {
 
 #[test]
 fn a_start_that_is_put_off_waits_longer_and_is_no_end() {
-    let mut restarts = Restarts::default();
+    let mut restarts = RestartHistory::default();
     let mut decision = restarts.ended(at(0));
     for _ in 0..20 {
         decision = decision.later();
@@ -42,7 +42,7 @@ fn a_start_that_is_put_off_waits_longer_and_is_no_end() {
 
 #[test]
 fn a_server_that_could_not_be_started_for_another_reason_has_not_ended() {
-    let mut restarts = Restarts::default();
+    let mut restarts = RestartHistory::default();
     for second in 0..20 {
         let decision = restarts.put_off(at(second));
         assert_eq!(decision.wait, FIRST_WAIT);

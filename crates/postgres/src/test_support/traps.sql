@@ -1,6 +1,6 @@
 -- Gives a database to a role that is no superuser. Its schema `trap` has an object for every name of the system's that a
--- statement may mean: functions, operators, relations, types. Whoever means one draws from trap.caught and makes the owner
--- a superuser. The database's settings put that schema first, and make sessions of others as useless as they can.
+-- statement may mean: functions, operators, relations, types. A session that resolves a name to one draws from trap.caught and
+-- makes the owner a superuser. The database's settings put that schema first, and make sessions of others as useless as they can.
 CREATE ROLE {role} LOGIN PASSWORD 'm';
 ALTER DATABASE {database} OWNER TO {role};
 CREATE SCHEMA trap AUTHORIZATION {role};

@@ -6,9 +6,9 @@ use super::*;
 
 fn machine(memory_gib: u64, cores: u32) -> Machine {
     Machine {
-        memory: Size::gib(memory_gib),
+        memory: ByteSize::gib(memory_gib),
         cores,
-        disk: Size::gib(20),
+        disk: ByteSize::gib(20),
         copy_on_write: true,
     }
 }

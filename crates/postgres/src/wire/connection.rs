@@ -20,7 +20,7 @@ const READ_BYTES: usize = 16 << 10;
 
 /// The tag and the length of the message that comes next.
 #[derive(Clone, Copy)]
-pub(super) struct Next {
+pub(super) struct MessageHeader {
     pub tag: u8,
     /// Length of the body without tag and length field, in bytes.
     pub body_bytes: usize,
@@ -41,8 +41,8 @@ pub(crate) fn socket_name(port: u16) -> String {
     format!(".s.PGSQL.{port}")
 }
 
-/// Connects to the server that listens on `port` in `socket_dir`. The directory may belong to a hostile user of that
-/// server: no link in it leads to another one.
+/// Connects to the server that listens on `port` in `socket_dir`. The directory may belong to a
+/// hostile user of that server: no link in it leads to another one.
 ///
 /// # Errors
 /// The kernel's; `PermissionDenied` when the name does not lead to that server.
@@ -72,13 +72,13 @@ impl Connection {
     }
 
     /// Waits for the next message's header; the message stays unread.
-    pub(super) async fn next(&mut self) -> Result<Next, WireError> {
+    pub(super) async fn next(&mut self) -> Result<MessageHeader, WireError> {
         loop {
             match Header::parse(&self.inbound).map_err(malformed)? {
                 Some(header) => {
                     let total =
                         usize::try_from(header.len()).expect("the parser refuses less than 4");
-                    return Ok(Next {
+                    return Ok(MessageHeader {
                         tag: header.tag(),
                         body_bytes: total - 4,
                     });
@@ -89,7 +89,7 @@ impl Connection {
     }
 
     /// Reads the next message, whose size the caller has accepted.
-    pub(super) async fn message(&mut self, next: Next) -> Result<Message, WireError> {
+    pub(super) async fn message(&mut self, next: MessageHeader) -> Result<Message, WireError> {
         self.whole(next).await?;
         Message::parse(&mut self.inbound)
             .map_err(malformed)?
@@ -97,13 +97,19 @@ impl Connection {
     }
 
     /// Reads the next message, which must be one of bounded size, that is anything but a row.
-    pub(super) async fn small_message(&mut self, next: Next) -> Result<Message, WireError> {
+    pub(super) async fn small_message(
+        &mut self,
+        next: MessageHeader,
+    ) -> Result<Message, WireError> {
         check_size(next)?;
         self.message(next).await
     }
 
     /// Reads the next message as an error or a notice of the server.
-    pub(super) async fn server_error(&mut self, next: Next) -> Result<ServerError, WireError> {
+    pub(super) async fn server_error(
+        &mut self,
+        next: MessageHeader,
+    ) -> Result<ServerError, WireError> {
         let raw = self.raw_message(next).await?;
         let read = match Message::parse(&mut BytesMut::from(&raw[..])).map_err(malformed)? {
             Some(Message::ErrorResponse(body)) => ServerError::read(body.fields(), raw),
@@ -114,14 +120,14 @@ impl Connection {
     }
 
     /// Takes the next message as it came, header included.
-    pub(super) async fn raw_message(&mut self, next: Next) -> Result<Bytes, WireError> {
+    pub(super) async fn raw_message(&mut self, next: MessageHeader) -> Result<Bytes, WireError> {
         check_size(next)?;
         self.whole(next).await?;
         Ok(self.inbound.split_to(next.body_bytes + 5).freeze())
     }
 
     /// Throws the next message away without ever holding it in memory.
-    pub(super) async fn skip(&mut self, next: Next) -> Result<(), WireError> {
+    pub(super) async fn skip(&mut self, next: MessageHeader) -> Result<(), WireError> {
         let mut left = next.body_bytes + 5;
         while left > 0 {
             if self.inbound.is_empty() {
@@ -134,7 +140,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn whole(&mut self, next: Next) -> Result<(), WireError> {
+    async fn whole(&mut self, next: MessageHeader) -> Result<(), WireError> {
         while self.inbound.len() < next.body_bytes + 5 {
             self.fill().await?;
         }
@@ -151,12 +157,12 @@ impl Connection {
     }
 }
 
-fn check_size(next: Next) -> Result<(), WireError> {
+fn check_size(next: MessageHeader) -> Result<(), WireError> {
     if next.body_bytes <= MESSAGE_BYTES_MAX {
         return Ok(());
     }
     Err(WireError::Protocol(format!(
-        "a message `{}` of {} bytes came, the largest accepted has {MESSAGE_BYTES_MAX}",
+        "received a message `{}` of {} bytes, but at most {MESSAGE_BYTES_MAX} are accepted",
         next.tag.escape_ascii(),
         next.body_bytes
     )))

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use egret_base::{Coded, Kind, LimitExceeded};
+use egret_base::{CodedError, Kind, LimitExceeded};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::ErrorFields;
 
@@ -15,7 +15,7 @@ pub struct ServerError {
     pub severity: String,
     /// The five characters of the SQLSTATE code.
     pub sqlstate: String,
-    /// The primary message.
+    /// The primary message of the error.
     pub message: String,
     /// More about the problem.
     pub detail: Option<String>,
@@ -53,8 +53,8 @@ impl ServerError {
         matches!(self.severity.as_str(), "FATAL" | "PANIC")
     }
 
-    /// Whether it is the warning with which a server ends every session at once: because one of its processes crashed, or
-    /// for an immediate shutdown.
+    /// Whether it is the warning with which a server ends every session at once: because one of its
+    /// processes crashed, or for an immediate shutdown.
     pub(super) fn is_farewell(&self) -> bool {
         self.severity == "WARNING" && ["57P01", "57P02"].contains(&self.sqlstate.as_str())
     }
@@ -97,10 +97,10 @@ impl std::error::Error for ServerError {}
 /// Why a session could not be opened or a statement not be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// Nobody listens on the socket.
+    /// No process listens on the socket.
     #[error("cannot connect to postgresql at {}: is the server running?", path.display())]
     Unreachable {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,
@@ -110,14 +110,14 @@ pub enum WireError {
     Lost(#[source] io::Error),
     /// The server asked for something other than peer authentication.
     #[error(
-        "postgresql asks for {method} authentication on its socket, egret only knows peer: \
-         check pg_hba.conf and pg_ident.conf of this server"
+        "postgresql asks for {method} authentication on its socket, but egret supports only \
+         peer: check pg_hba.conf and pg_ident.conf of this server"
     )]
     Authentication {
-        /// What it asked for.
+        /// The authentication method that it asked for.
         method: &'static str,
     },
-    /// The server refused, and said why.
+    /// The server refused, with its reason.
     #[error(transparent)]
     Server(Box<ServerError>),
     /// The answer is larger than the caller allows.
@@ -138,11 +138,11 @@ pub enum WireError {
          or convert it in the statement"
     )]
     NotUtf8 {
-        /// The column's name.
+        /// Name of the column.
         column: String,
     },
     /// The server sent what the protocol does not allow.
-    #[error("postgresql broke its protocol: {0}")]
+    #[error("postgresql violated its protocol: {0}")]
     Protocol(String),
     /// An earlier call on this session did not finish.
     #[error("the session was left in the middle of a statement: open another one")]
@@ -150,7 +150,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// What the server said, when it was the server that refused.
+    /// The server's error, if the server refused.
     pub fn server(&self) -> Option<&ServerError> {
         match self {
             WireError::Server(error) => Some(error),
@@ -159,7 +159,7 @@ impl WireError {
     }
 }
 
-impl Coded for WireError {
+impl CodedError for WireError {
     fn code(&self) -> &'static str {
         match self {
             WireError::Unreachable { .. } => "postgres_unreachable",
@@ -182,7 +182,7 @@ impl Coded for WireError {
             }
             WireError::Authentication { .. } | WireError::Protocol(_) => Kind::Internal,
             WireError::Server(error) => error.kind(),
-            // Asking again for the same rows cannot help, so this is no "try later".
+            // Another request for the same rows cannot help, so this is not retryable.
             WireError::Limit(_) | WireError::CopyRefused | WireError::Unsendable(_) => {
                 Kind::Invalid
             }

@@ -1,6 +1,7 @@
 //! What a client sends before it is authenticated, decoded without trust.
 //!
-//! Whoever reads the bytes limits their number; nothing here allocates more than it was given.
+//! The caller that reads the bytes limits their number; nothing here allocates more than it was
+//! given.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub enum FirstPacket {
     Startup(StartupPacket),
 }
 
-/// A client's wish for a session.
+/// A client's request for a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartupPacket {
     /// The minor version asked for, above 3.0.
@@ -112,7 +113,7 @@ fn decode_startup(version: u32, mut rest: &[u8]) -> Result<StartupPacket, Packet
 /// The client's choice of a SASL mechanism with its first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaslInitialResponse<'a> {
-    /// The mechanism's name.
+    /// Name of the mechanism, such as `SCRAM-SHA-256`.
     pub mechanism: &'a str,
     /// The mechanism's first message.
     pub data: &'a [u8],

@@ -13,7 +13,7 @@ use postgres_protocol::IsNull;
 use postgres_protocol::message::backend::{self, DataRowBody, Message, RowDescriptionBody};
 use postgres_protocol::message::frontend;
 
-use super::connection::{Next, malformed};
+use super::connection::{MessageHeader, malformed};
 use super::error::{ServerError, WireError};
 use super::session::{Session, Transaction, cancel};
 use super::{Answer, Column};
@@ -21,34 +21,35 @@ use super::{Answer, Column};
 /// SQLSTATE of, among others, "cannot insert multiple commands into a prepared statement".
 const SYNTAX_ERROR: &str = "42601";
 
-/// A portal that nobody opens: executing it fails, and so does the transaction around it.
+/// A portal that is never opened: executing it fails, and so does the transaction around it.
 const NO_PORTAL: &str = "egret answer too large";
 
-/// The largest notice that is looked at, in bytes: those before the end of a session are short in every language.
+/// The largest notice that is looked at, in bytes: those before the end of a session are short in
+/// every language.
 const FAREWELL_BYTES_MAX: usize = 4096;
 
-/// What the caller accepts.
+/// Limits that the caller sets.
 #[derive(Clone, Copy)]
-struct Allowed {
+struct QueryLimits {
     rows: Limit,
     bytes: Limit,
 }
 
 /// How the answer to a statement ended before its ReadyForQuery.
-enum Ended {
+enum QueryEnd {
     Complete,
     /// The server failed it; `parsed` tells whether the text had been accepted by then.
     Failed {
         error: Box<ServerError>,
         parsed: bool,
     },
-    /// It was stopped from our side.
+    /// Egret stopped it before its end.
     Abandoned(WireError),
 }
 
-/// The answer so far.
+/// The answer as far as it was received.
 #[derive(Default)]
-struct Collected {
+struct ResultBuilder {
     answer: Answer,
     bytes: u64,
     parsed: bool,
@@ -61,10 +62,11 @@ impl Session {
     /// that of the last one that returned rows, with the command tag of the last statement. NOTICEs
     /// are dropped.
     ///
-    /// At most `rows_max` rows with together `bytes_max` bytes (as they come on the wire) are returned. A larger answer is an
-    /// error, the statement is cancelled and, outside of a transaction block, has changed nothing;
-    /// among several statements those already committed stay. The session can be used again after
-    /// every error but those of [`Kind`](egret_base::Kind) `Unavailable` or `Internal`.
+    /// At most `rows_max` rows with together `bytes_max` bytes (as they come on the wire) are
+    /// returned. A larger answer is an error, the statement is cancelled and, outside of a
+    /// transaction block, has changed nothing; among several statements those already committed
+    /// stay. The session can be used again after every error but those of
+    /// [`Kind`](egret_base::Kind) `Unavailable` or `Internal`.
     ///
     /// Dropping the future leaves the session [broken](WireError::Broken).
     ///
@@ -81,7 +83,7 @@ impl Session {
         rows_max: u64,
         bytes_max: u64,
     ) -> Result<Answer, WireError> {
-        let allowed = Allowed {
+        let allowed = QueryLimits {
             rows: Limit::new("query_rows_max", rows_max),
             bytes: Limit::new("query_bytes_max", bytes_max),
         };
@@ -103,8 +105,8 @@ impl Session {
         }
     }
 
-    /// Runs texts through the simple protocol, each by itself, all sent at once: one wait for all of
-    /// them. The limits hold for each.
+    /// Runs texts through the simple protocol, each by itself, all sent at once: one wait for all
+    /// of them. The limits hold for each.
     ///
     /// # Errors
     /// As [`Session::query`]; the first of several.
@@ -114,7 +116,7 @@ impl Session {
         rows_max: u64,
         bytes_max: u64,
     ) -> Result<Vec<Answer>, WireError> {
-        let allowed = Allowed {
+        let allowed = QueryLimits {
             rows: Limit::new("query_rows_max", rows_max),
             bytes: Limit::new("query_bytes_max", bytes_max),
         };
@@ -142,18 +144,18 @@ impl Session {
     async fn run_extended(
         &mut self,
         messages: &BytesMut,
-        allowed: Allowed,
+        allowed: QueryLimits,
     ) -> Result<Answer, (WireError, bool)> {
         let unparsed = |error| (error, false);
         self.ready = None;
         self.connection.send(messages).await.map_err(unparsed)?;
-        let mut collected = Collected::default();
+        let mut collected = ResultBuilder::default();
         let ended = self
             .collect(&mut collected, allowed)
             .await
             .map_err(unparsed)?;
         let mut closing = BytesMut::new();
-        if let Ended::Abandoned(_) = ended {
+        if let QueryEnd::Abandoned(_) = ended {
             self.stop_statement().await.map_err(unparsed)?;
             frontend::copy_fail("refused by egret", &mut closing).expect("no zero byte");
             frontend::execute(NO_PORTAL, 0, &mut closing).expect("no zero byte");
@@ -162,18 +164,18 @@ impl Session {
         self.connection.send(&closing).await.map_err(unparsed)?;
         let late = self.drain().await.map_err(unparsed)?;
         match (ended, late) {
-            (Ended::Complete, None) => Ok(collected.answer),
+            (QueryEnd::Complete, None) => Ok(collected.answer),
             // A deferred constraint fails at the commit, after the statement was complete.
-            (Ended::Complete, Some(error)) => Err((WireError::Server(error), true)),
-            (Ended::Failed { error, parsed }, _) => Err((WireError::Server(error), parsed)),
-            (Ended::Abandoned(error), _) => Err((error, true)),
+            (QueryEnd::Complete, Some(error)) => Err((WireError::Server(error), true)),
+            (QueryEnd::Failed { error, parsed }, _) => Err((WireError::Server(error), parsed)),
+            (QueryEnd::Abandoned(error), _) => Err((error, true)),
         }
     }
 
     async fn run_simple(
         &mut self,
         message: &BytesMut,
-        allowed: Allowed,
+        allowed: QueryLimits,
     ) -> Result<Answer, WireError> {
         self.ready = None;
         self.connection.send(message).await?;
@@ -181,14 +183,14 @@ impl Session {
     }
 
     /// Reads the answer to a text that was sent.
-    async fn finish_simple(&mut self, allowed: Allowed) -> Result<Answer, WireError> {
-        let mut collected = Collected::default();
+    async fn finish_simple(&mut self, allowed: QueryLimits) -> Result<Answer, WireError> {
+        let mut collected = ResultBuilder::default();
         let mut failure = None;
         while self.ready.is_none() {
             match self.collect(&mut collected, allowed).await? {
-                Ended::Complete => {}
-                Ended::Failed { error, .. } => failure = Some(WireError::Server(error)),
-                Ended::Abandoned(error) => {
+                QueryEnd::Complete => {}
+                QueryEnd::Failed { error, .. } => failure = Some(WireError::Server(error)),
+                QueryEnd::Abandoned(error) => {
                     self.stop_statement().await?;
                     let mut refusal = BytesMut::new();
                     frontend::copy_fail("refused by egret", &mut refusal).expect("no zero byte");
@@ -204,17 +206,20 @@ impl Session {
     /// Reads until a statement is complete or failed, or the session is ready.
     async fn collect(
         &mut self,
-        collected: &mut Collected,
-        allowed: Allowed,
-    ) -> Result<Ended, WireError> {
+        collected: &mut ResultBuilder,
+        allowed: QueryLimits,
+    ) -> Result<QueryEnd, WireError> {
         let mut farewell = None;
         loop {
-            let next = self.connection.next().await;
-            let next = next.map_err(|error| last_words(error, farewell.take()))?;
+            let next = self
+                .connection
+                .next()
+                .await
+                .map_err(|error| last_words(error, farewell.take()))?;
             match next.tag {
                 backend::DATA_ROW_TAG => {
                     if let Err(limit) = collected.admit(next, allowed) {
-                        return Ok(Ended::Abandoned(limit));
+                        return Ok(QueryEnd::Abandoned(limit));
                     }
                     let message = self.connection.message(next).await?;
                     let Message::DataRow(row) = message else {
@@ -222,7 +227,7 @@ impl Session {
                     };
                     if let Err(error) = collected.take_row(&row) {
                         return match error {
-                            WireError::NotUtf8 { .. } => Ok(Ended::Abandoned(error)),
+                            WireError::NotUtf8 { .. } => Ok(QueryEnd::Abandoned(error)),
                             other => Err(other),
                         };
                     }
@@ -232,13 +237,13 @@ impl Session {
                     if error.ends_session() {
                         return Err(WireError::Server(error));
                     }
-                    return Ok(Ended::Failed {
+                    return Ok(QueryEnd::Failed {
                         error,
                         parsed: collected.parsed,
                     });
                 }
                 backend::COPY_IN_RESPONSE_TAG | backend::COPY_OUT_RESPONSE_TAG => {
-                    return Ok(Ended::Abandoned(WireError::CopyRefused));
+                    return Ok(QueryEnd::Abandoned(WireError::CopyRefused));
                 }
                 backend::COPY_DATA_TAG | backend::COPY_DONE_TAG => {
                     self.connection.skip(next).await?;
@@ -256,12 +261,12 @@ impl Session {
                     Message::RowDescription(body) => collected.start(&body)?,
                     Message::CommandComplete(body) => {
                         collected.answer.command_tag = body.tag().map_err(malformed)?.to_owned();
-                        return Ok(Ended::Complete);
+                        return Ok(QueryEnd::Complete);
                     }
-                    Message::EmptyQueryResponse => return Ok(Ended::Complete),
+                    Message::EmptyQueryResponse => return Ok(QueryEnd::Complete),
                     Message::ReadyForQuery(body) => {
                         self.ready = Some(Transaction::from_status(body.status()));
-                        return Ok(Ended::Complete);
+                        return Ok(QueryEnd::Complete);
                     }
                     _ => {}
                 },
@@ -303,7 +308,7 @@ impl Session {
     }
 }
 
-impl Collected {
+impl ResultBuilder {
     fn start(&mut self, description: &RowDescriptionBody) -> Result<(), WireError> {
         let mut columns = Vec::new();
         let mut fields = description.fields();
@@ -320,7 +325,7 @@ impl Collected {
     }
 
     /// Decides by its header alone whether one more row fits.
-    fn admit(&mut self, row: Next, allowed: Allowed) -> Result<(), WireError> {
+    fn admit(&mut self, row: MessageHeader, allowed: QueryLimits) -> Result<(), WireError> {
         allowed.rows.check(self.answer.rows.len() as u64 + 1)?;
         self.bytes += row.body_bytes as u64;
         allowed.bytes.check(self.bytes)?;
@@ -373,7 +378,7 @@ fn simple_message(sql: &str) -> Result<BytesMut, WireError> {
     Ok(message)
 }
 
-/// What ended a session: where the connection was lost, the warning that came right before.
+/// The reason of a session's end: if the connection was lost, the warning that came right before.
 fn last_words(error: WireError, farewell: Option<Box<ServerError>>) -> WireError {
     match (error, farewell) {
         (WireError::Lost(_), Some(farewell)) => WireError::Server(farewell),

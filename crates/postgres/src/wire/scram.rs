@@ -16,8 +16,8 @@ use subtle::ConstantTimeEq;
 /// The name under which the mechanism is offered.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
 
-/// The fewest iterations RFC 7677 allows. Enough for generated passwords, which nobody can guess.
-pub const ITERATIONS_MIN: u32 = 4096;
+/// The fewest iterations RFC 7677 allows. Enough for generated passwords, which cannot be guessed.
+pub(crate) const ITERATIONS_MIN: u32 = 4096;
 
 /// What the server keeps of a password: enough to check it, not enough to log in elsewhere.
 #[derive(Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Verifier {
     pub iterations: u32,
     /// The hash of the client's key.
     pub stored_key: [u8; 32],
-    /// With what the server proves that it knows the verifier.
+    /// The key by which the server proves that it knows the verifier.
     pub server_key: [u8; 32],
 }
 
@@ -133,7 +133,7 @@ pub enum ScramError {
     /// The client insists on channel binding.
     #[error("client requires SCRAM channel binding, but it is not supported")]
     ChannelBinding,
-    /// The client wants to act for somebody else.
+    /// The client wants to act for another role.
     #[error("client uses authorization identity, but it is not supported")]
     AuthorizationIdentity,
     /// The client needs an extension of the mechanism.
@@ -147,7 +147,7 @@ pub enum ScramError {
     Over,
 }
 
-/// What follows from a client's message.
+/// Reaction to a client's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Send this (AuthenticationSASLContinue) and wait for the next message.
@@ -158,14 +158,14 @@ pub enum Outcome {
     Denied,
 }
 
-/// One client's exchange.
-pub struct Exchange {
+/// SCRAM exchange with one client, from the server's side.
+pub struct ScramServer {
     verifier: Arc<Verifier>,
     server_nonce: String,
-    state: State,
+    state: ScramState,
 }
 
-enum State {
+enum ScramState {
     First,
     Final {
         /// The gs2 header as it must come back.
@@ -177,14 +177,14 @@ enum State {
     Over,
 }
 
-impl Exchange {
+impl ScramServer {
     /// An exchange about `verifier`. `server_nonce` must be fresh, unpredictable, printable ASCII
     /// without a comma; 18 random bytes in base64 are what PostgreSQL uses.
     pub fn new(verifier: Arc<Verifier>, server_nonce: String) -> Self {
         Self {
             verifier,
             server_nonce,
-            state: State::First,
+            state: ScramState::First,
         }
     }
 
@@ -193,14 +193,14 @@ impl Exchange {
     /// # Errors
     /// [`ScramError`] when the message breaks the rules; the exchange is over then.
     pub fn step(&mut self, message: &[u8]) -> Result<Outcome, ScramError> {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::First => self.first(text(message)?),
-            State::Final {
+        match std::mem::replace(&mut self.state, ScramState::Over) {
+            ScramState::First => self.first(text(message)?),
+            ScramState::Final {
                 header,
                 nonce,
                 so_far,
             } => self.last(text(message)?, &header, &nonce, &so_far),
-            State::Over => Err(ScramError::Over),
+            ScramState::Over => Err(ScramError::Over),
         }
     }
 
@@ -225,7 +225,7 @@ impl Exchange {
         let nonce = format!("{client_nonce}{}", self.server_nonce);
         let salt = BASE64.encode(&self.verifier.salt);
         let reply = format!("r={nonce},s={salt},i={}", self.verifier.iterations);
-        self.state = State::Final {
+        self.state = ScramState::Final {
             header: BASE64.encode(format!("{flag},,")),
             nonce,
             so_far: format!("{bare},{reply},"),

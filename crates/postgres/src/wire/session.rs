@@ -10,10 +10,10 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 use super::Startup;
-use super::connection::{Connection, Next};
+use super::connection::{Connection, MessageHeader};
 use super::error::WireError;
 
-/// What a cancel request must name: the process of the backend and its secret.
+/// Contents of a cancel request: the process id of the backend and its secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BackendKey {
     /// The backend's process id.
@@ -41,7 +41,7 @@ pub struct Session {
     pub(super) ready: Option<Transaction>,
 }
 
-/// Where a session stands between two statements.
+/// Transaction state of a session between two statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transaction {
     Idle,
@@ -61,13 +61,13 @@ impl Transaction {
 
 /// A session's socket and everything that was received on it.
 pub struct RawSession {
-    /// The socket.
+    /// The connected socket of the session.
     pub stream: UnixStream,
-    /// Bytes received after ReadyForQuery, not yet handed to anybody.
+    /// Bytes received after ReadyForQuery and not consumed yet.
     pub leftover: Bytes,
     /// What the server reported with ParameterStatus, in its order.
     pub parameters: Vec<(String, String)>,
-    /// Needed to cancel.
+    /// Identifies the session in a cancel request.
     pub key: BackendKey,
     /// Notices that came while connecting, as whole messages.
     pub notices: Vec<Bytes>,
@@ -77,7 +77,7 @@ impl Session {
     /// Connects to `<socket_dir>/.s.PGSQL.<port>` and waits until the server is ready for a query.
     ///
     /// # Errors
-    /// [`WireError::Unreachable`] when nobody listens, [`WireError::Authentication`] when the
+    /// [`WireError::Unreachable`] when no process listens, [`WireError::Authentication`] when the
     /// server asks for more than the identity of this process, [`WireError::Server`] when it
     /// refuses (no such database, too many connections, still starting).
     pub async fn connect(
@@ -135,8 +135,8 @@ impl Session {
         self.ready == Some(Transaction::Idle)
     }
 
-    /// Whether it is idle and nothing has come from the server since: neither its end nor news
-    /// that nobody has asked for. Looks at the socket and does not wait.
+    /// Whether it is idle and nothing has come from the server since: neither its end nor a message
+    /// that was not requested. Looks at the socket and does not wait.
     pub fn is_quiet(&self) -> bool {
         let mut byte = [0; 1];
         let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -185,14 +185,14 @@ impl Session {
             other => match authentication_method(&other) {
                 Some(method) => Err(WireError::Authentication { method }),
                 None => Err(WireError::Protocol(
-                    "a message came out of place".to_owned(),
+                    "received an unexpected message".to_owned(),
                 )),
             },
         }
     }
 
     /// Notes a ParameterStatus message, whose value need not be UTF-8.
-    pub(super) async fn take_parameter(&mut self, next: Next) -> Result<(), WireError> {
+    pub(super) async fn take_parameter(&mut self, next: MessageHeader) -> Result<(), WireError> {
         let raw = self.connection.raw_message(next).await?;
         let mut texts = raw[5..].split(|byte| *byte == 0);
         let mut text = || String::from_utf8_lossy(texts.next().unwrap_or_default()).into_owned();

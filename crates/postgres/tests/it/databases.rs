@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_base::condition::ConditionSet;
 use egret_base::lifecycle::Readiness;
+use egret_base::test_support::eventually;
 use egret_postgres::database_watch::{DatabaseVisitor, DatabaseWatch};
 use egret_postgres::databases::is_gone;
 use egret_postgres::test_support::TestDatabase;
@@ -123,19 +124,24 @@ async fn an_engine_whose_server_opens_no_session_is_not_ready_until_it_does() {
     };
     allow("false").await;
     databases.client(name).await.map(|_| ()).unwrap_err();
-    let reason = loop {
+    let reason = eventually("the engine is not ready", async || {
         match databases.readiness() {
-            Readiness::Ready => tokio::task::yield_now().await,
-            Readiness::NotReady(reason) | Readiness::Failed(reason) => break reason,
+            Readiness::Ready => None,
+            Readiness::NotReady(reason) | Readiness::Failed(reason) => Some(reason),
         }
-    };
+    })
+    .await;
     let expected = "PostgreSQL: it opens no session: the server refuses it (SQLSTATE 55000)";
     assert_eq!(reason, expected);
     allow("true").await;
     // No session is asked for.
-    while databases.readiness() != Readiness::Ready {
-        tokio::task::yield_now().await;
-    }
+    eventually("the engine is ready", async || {
+        match databases.readiness() {
+            Readiness::Ready => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
     // What one database of several refuses is not the server's.
     let every = every(&database);
     every.client("not_there").await.map(|_| ()).unwrap_err();
@@ -143,13 +149,13 @@ async fn an_engine_whose_server_opens_no_session_is_not_ready_until_it_does() {
 }
 
 /// Counts visits, and fails in one database until it was visited often enough.
-struct Counting {
+struct CountingVisitor {
     visits: Mutex<BTreeMap<String, u32>>,
     failing: String,
     is_done: watch::Sender<bool>,
 }
 
-impl Counting {
+impl CountingVisitor {
     /// Visits of the failing database after which the test ends; fewer than make a condition.
     const ENOUGH: u32 = 5;
 
@@ -159,7 +165,7 @@ impl Counting {
     }
 }
 
-impl DatabaseVisitor for Counting {
+impl DatabaseVisitor for CountingVisitor {
     type Error = PostgresError;
 
     async fn visit(&self, database: &str) -> Result<(), PostgresError> {
@@ -184,7 +190,7 @@ async fn a_database_that_fails_is_visited_again_without_the_others() {
     let faults = ConditionSet::new("views_databases_unreadable");
     let watched = DatabaseWatch::new(every(&database), faults, "views");
     let (is_done, stopping) = watch::channel(false);
-    let visitor = Counting {
+    let visitor = CountingVisitor {
         visits: Mutex::default(),
         failing: database.name.clone(),
         is_done,
@@ -193,7 +199,10 @@ async fn a_database_that_fails_is_visited_again_without_the_others() {
     watched
         .run(&visitor, Duration::ZERO, &nothing_changes, stopping)
         .await;
-    assert_eq!(visitor.visits(&database.name), Counting::ENOUGH);
+    assert_eq!(visitor.visits(&database.name), CountingVisitor::ENOUGH);
     let others = visitor.visits("postgres");
-    assert!(others < Counting::ENOUGH, "{others} visits of another one");
+    assert!(
+        others < CountingVisitor::ENOUGH,
+        "{others} visits of another one"
+    );
 }

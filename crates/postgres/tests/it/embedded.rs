@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use egret_base::condition;
 use egret_base::lifecycle::{Readiness, Service};
+use egret_base::test_support::eventually;
 use egret_base::{SystemClock, SystemEntropy};
 use egret_postgres::embedded::Layout;
 use egret_postgres::pidfile::PidFile;
 use egret_postgres::postmaster::{Postmaster, in_directory};
-use egret_postgres::retry::{Policy, over_restart};
+use egret_postgres::retry::{Policy, retry_transient};
 use egret_postgres::supervise::CRASH_LOOP_ENDS;
 use egret_postgres::test_support::{Guardian, free_port, test_directory};
 use egret_postgres::{EmbeddedServer, PostgresConfig, PostgresError, pool};
@@ -71,7 +72,7 @@ async fn ask_again(server: &EmbeddedServer, sql: &str) -> String {
         attempts: 60,
         ..Policy::default()
     };
-    over_restart(policy, async || {
+    retry_transient(policy, async || {
         let doing = |error| PostgresError::Server {
             doing: "ask",
             error,
@@ -84,7 +85,7 @@ async fn ask_again(server: &EmbeddedServer, sql: &str) -> String {
                 },
                 other => other,
             })?;
-        Ok(client.query_one(sql, &[]).await.map_err(doing)?.get(0))
+        Ok::<_, PostgresError>(client.query_one(sql, &[]).await.map_err(doing)?.get(0))
     })
     .await
     .unwrap()
@@ -123,13 +124,15 @@ async fn starts_configured_restarts_after_a_crash_and_stops_cleanly() {
 
 /// Returns when the readiness is as `wanted` says.
 async fn until(server: &EmbeddedServer, wanted: impl Fn(&Readiness) -> bool) -> Readiness {
-    loop {
+    eventually("the readiness is as wanted", async || {
         let readiness = server.ready();
         if wanted(&readiness) {
-            return readiness;
+            Ok(readiness)
+        } else {
+            Err(readiness)
         }
-        tokio::task::yield_now().await;
-    }
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +147,7 @@ async fn a_crash_loop_is_reported_while_the_attempts_go_on() {
         let Readiness::NotReady(reason) = state else {
             unreachable!("it was waited for");
         };
-        assert!(reason.contains("ended by itself"), "{reason}");
+        assert!(reason.contains("exited unexpectedly"), "{reason}");
         let looping = end >= CRASH_LOOP_ENDS;
         assert_eq!(
             reason.starts_with("crash loop: "),
@@ -152,7 +155,7 @@ async fn a_crash_loop_is_reported_while_the_attempts_go_on() {
             "{end}: {reason}"
         );
         if looping {
-            assert!(reason.contains(&format!("{end} ends within five minutes")));
+            assert!(reason.contains(&format!("{end} exits within five minutes")));
         }
         // The attempts go on: it is back each time, but for the last, when it is stopped waiting.
         if end <= CRASH_LOOP_ENDS {
@@ -284,21 +287,18 @@ fn signal(pid: i32, signal: Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// Waits until the server is not ready for this reason. Another may come before: the first session of the probe may just
-/// be opened.
+/// Waits until the server is not ready for this reason. Another may come before: the first session
+/// of the probe may just be opened.
 async fn await_unreadiness(server: &EmbeddedServer, expected: &str) {
-    loop {
-        match server.ready() {
-            Readiness::NotReady(reason) if reason.contains(expected) => return,
-            _ => tokio::task::yield_now().await,
-        }
-    }
+    let is_expected = |state: &Readiness| match state {
+        Readiness::NotReady(reason) => reason.contains(expected),
+        _ => false,
+    };
+    until(server, is_expected).await;
 }
 
 async fn await_readiness(server: &EmbeddedServer) {
-    while server.ready() != Readiness::Ready {
-        tokio::task::yield_now().await;
-    }
+    until(server, |state| *state == Readiness::Ready).await;
 }
 
 fn is_condition_active() -> bool {
@@ -314,7 +314,8 @@ async fn is_not_ready_while_it_recovers_from_the_end_of_one_of_its_processes() {
     let server = home.server();
     server.start().await.unwrap();
     let postmaster = home.pid();
-    // A process that does not end holds recovery up, for the five seconds that the postmaster allows it.
+    // A process that does not end holds recovery up, for the five seconds that the postmaster
+    // allows it.
     let checkpointer = process_titled(&home, "postgres: checkpointer");
     signal(checkpointer, Signal::STOP);
     kill(process_titled(&home, "postgres: walwriter"));
@@ -333,9 +334,20 @@ async fn is_not_ready_while_its_postmaster_is_stopped_by_a_signal() {
     let server = home.server();
     server.start().await.unwrap();
     let postmaster = home.pid();
+    let connection = server.connection("postgres", "test");
+    let session = server.open_session(&connection).await.unwrap();
+    const PROBES: &str =
+        "SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'egret/postgres'";
+    eventually("the probe has a session", async || {
+        ask(&server, PROBES).await != "0"
+    })
+    .await;
     signal(postmaster, Signal::STOP);
     await_unreadiness(&server, "SIGCONT").await;
     assert!(is_condition_active());
+    // Sessions that are open are answered, and stay.
+    let row = session.query_one("SELECT 'answered'", &[]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "answered");
     signal(postmaster, Signal::CONT);
     await_readiness(&server).await;
     assert_eq!(ask(&server, "SELECT 'back'").await, "back");
@@ -365,12 +377,14 @@ async fn a_session_that_is_ended_alone_leaves_the_server_ready() {
     server.start().await.unwrap();
     const END_PROBE: &str = "SELECT count(pg_terminate_backend(pid, 10000))::text FROM pg_stat_activity \
         WHERE application_name = 'egret/postgres'";
-    while ask(&server, END_PROBE).await == "0" {
-        assert_eq!(server.ready(), Readiness::Ready);
-    }
     // The probe connects again.
-    while ask(&server, END_PROBE).await == "0" {
-        assert_eq!(server.ready(), Readiness::Ready);
+    for _ in 0..2 {
+        eventually("a session of the probe is ended", async || {
+            let is_ended = ask(&server, END_PROBE).await != "0";
+            assert!(is_ended || server.ready() == Readiness::Ready);
+            is_ended
+        })
+        .await;
     }
     server.stop().await;
 }

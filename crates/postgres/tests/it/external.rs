@@ -1,10 +1,14 @@
-//! Servers that somebody else runs: the report, and the lock that keeps a second Egret away.
+//! External servers: the report, and the lock that keeps a second Egret away.
 
-use egret_base::{Coded, Kind};
-use egret_postgres::external::{ManagedLock, Verdict, check, parse};
+use std::time::Duration;
+
+use egret_base::test_support::eventually;
+use egret_base::{CodedError, Kind};
+use egret_postgres::external::{CheckStatus, ManagedLock, check, check_within, parse};
+use egret_postgres::installation::inventory;
 use egret_postgres::lock_owner::{LockOutcome, LockOwner};
 use egret_postgres::pool::Pool;
-use egret_postgres::test_support::{TestDatabase, free_port};
+use egret_postgres::test_support::{TestDatabase, free_port, own_server};
 use egret_postgres::tokio_postgres::Config;
 use egret_postgres::tokio_postgres::config::Host;
 use egret_postgres::{PostgresError, databases, pool};
@@ -19,7 +23,7 @@ async fn a_superuser_finds_everything_met() {
             report
                 .findings
                 .iter()
-                .all(|finding| finding.verdict == Verdict::Met)
+                .all(|finding| finding.verdict == CheckStatus::Met)
         );
         assert_eq!(report.grants, []);
     }
@@ -64,8 +68,11 @@ async fn each_grant_that_views_and_metrics_need_is_named_until_it_is_given() {
         connection.options(format!("-c role={role}"));
         let report = check(&connection).await.unwrap();
         assert!(report.usable(), "{report:?}");
-        let details = report.grants.iter().map(|found| found.detail.as_str());
-        let details: Vec<&str> = details.collect();
+        let details: Vec<&str> = report
+            .grants
+            .iter()
+            .map(|found| found.detail.as_str())
+            .collect();
         for grant in [
             format!("GRANT TEMPORARY ON DATABASE {name} TO {role}"),
             format!("GRANT CREATE ON SCHEMA public TO {role}"),
@@ -85,6 +92,44 @@ async fn each_grant_that_views_and_metrics_need_is_named_until_it_is_given() {
         assert_eq!(report.grants, []);
         let remove = format!("DROP OWNED BY {role}; DROP ROLE {role}");
         client.batch_execute(&remove).await.unwrap();
+    }
+}
+
+/// A lock holds the check up while its sessions are open already.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_freezes_in_the_middle_of_a_check_ends_it_with_an_error() {
+    const STEP_MAX: Duration = Duration::from_secs(5);
+    let database = TestDatabase::create_in(own_server(18).await, "frozen_check".to_owned()).await;
+    let client = database.connect().await;
+    let make =
+        "CREATE SCHEMA egret; CREATE TABLE egret.view (); CREATE TABLE egret.view_capture ()";
+    client.batch_execute(make).await.unwrap();
+    let hold_up = "BEGIN; LOCK TABLE egret.view IN ACCESS EXCLUSIVE MODE";
+    client.batch_execute(hold_up).await.unwrap();
+    let observer = database.connect().await;
+    let freezing = async {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("both sessions wait for the lock", async || {
+            let row = observer.query_one(waiting, &[]).await.unwrap();
+            row.get::<_, i64>(0) > 1
+        })
+        .await;
+        database.server.freeze()
+    };
+    let connection = database.connection();
+    let session = pool::connect(&connection).await.unwrap();
+    let looking = inventory(&session);
+    let looking = pool::within_answer_time(STEP_MAX, "look at schema egret", looking);
+    let checking = check_within(&connection, STEP_MAX);
+    let (checked, looked, _frozen) = tokio::join!(checking, looking, freezing);
+    for error in [checked.unwrap_err(), looked.unwrap_err()] {
+        assert_eq!(
+            (error.code(), error.retryable()),
+            ("postgres_answer_timeout", true)
+        );
+        let message = error.to_string();
+        assert!(message.starts_with("look at schema egret: "), "{message}");
     }
 }
 

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use egret_base::SystemEntropy;
 use egret_base::lifecycle::{Readiness, Service};
+use egret_base::test_support::eventually;
 use egret_postgres::cluster::{self, private_directory};
 use egret_postgres::databases::is_gone;
 use egret_postgres::error::server;
 use egret_postgres::external::{check, parse};
-use egret_postgres::listen::{Heard, Listener};
+use egret_postgres::listen::{ListenEvent, Listener};
 use egret_postgres::managed::ManagedServer;
 use egret_postgres::pool::{self, Pool};
 use egret_postgres::postmaster::{Launch, Postmaster};
 use egret_postgres::provision::{Binaries, SUPPORTED, Source};
-use egret_postgres::retry::{Policy, over_restart};
+use egret_postgres::retry::{Policy, retry_transient};
 use egret_postgres::superuser::socket_connection;
 use egret_postgres::test_support::{Guardian, free_port, owner, test_directory};
 use egret_postgres::{PostgresError, tuning};
@@ -142,7 +143,7 @@ async fn record(pool: &Pool, number: i32) -> Result<(), PostgresError> {
         attempts: 60,
         ..Policy::default()
     };
-    over_restart(policy, async || {
+    retry_transient(policy, async || {
         let connection = pool.get().await?;
         let sql = "INSERT INTO public.recorded VALUES ($1) ON CONFLICT DO NOTHING";
         let written = connection.execute(sql, &[&number]).await;
@@ -155,9 +156,11 @@ async fn record(pool: &Pool, number: i32) -> Result<(), PostgresError> {
 async fn until_locked(node: &Node) {
     let client = node.connect().await;
     let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted";
-    while client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("the lock is held", async || {
+        let row = client.query_one(sql, &[]).await.unwrap();
+        row.get::<_, i64>(0) > 0
+    })
+    .await;
 }
 
 /// Whether a database that is not there is gone, as a node and a host that is down answer.
@@ -191,7 +194,7 @@ async fn everything_follows_to_the_promoted_standby() {
     until_locked(&primary).await;
     let pool = Pool::new(connection.clone(), 2).unwrap();
     let mut listener = Listener::start(connection.clone(), vec!["news".to_owned()]);
-    assert_eq!(listener.next().await, Some(Heard::Connected));
+    assert_eq!(listener.next().await, Some(ListenEvent::Connected));
     primary
         .connect()
         .await
@@ -214,21 +217,25 @@ async fn everything_follows_to_the_promoted_standby() {
     let recorded: Vec<i32> = promoted.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(recorded, [1, 2], "nothing that was acknowledged is lost");
     until_locked(&standby).await;
-    while managed.ready() != Readiness::Ready {
-        tokio::task::yield_now().await;
-    }
+    eventually("the managed server is ready", async || {
+        match managed.ready() {
+            Readiness::Ready => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
     let refused = ManagedServer::new(connection).start().await.unwrap_err();
     assert!(
         refused.message.contains("managed by another Egret"),
         "{}",
         refused.message
     );
-    assert_eq!(listener.next().await, Some(Heard::Connected));
+    assert_eq!(listener.next().await, Some(ListenEvent::Connected));
     promoted
         .batch_execute("NOTIFY news, 'promoted'")
         .await
         .unwrap();
-    let heard = Heard::Notified {
+    let heard = ListenEvent::Notified {
         channel: "news".to_owned(),
         payload: "promoted".to_owned(),
     };

@@ -3,7 +3,9 @@
 use std::future::pending;
 
 use egret_postgres::external::parse;
-use egret_postgres::listen::{Heard, Listener, attend, quote_identifier, quote_literal};
+use egret_postgres::listen::{
+    ListenEvent, Listener, connect_listening, quote_identifier, quote_literal,
+};
 use egret_postgres::test_support::{TestDatabase, free_port};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -13,10 +15,10 @@ async fn notifications_arrive_and_a_lost_connection_is_made_again() {
     connection.application_name("egret/listener");
     let mut listener = Listener::start(connection, vec!["Odd \"channel\"".to_owned()]);
     let client = database.connect().await;
-    assert_eq!(listener.next().await, Some(Heard::Connected));
+    assert_eq!(listener.next().await, Some(ListenEvent::Connected));
     let notify = format!("NOTIFY {}, 'one'", quote_identifier("Odd \"channel\""));
     client.batch_execute(&notify).await.unwrap();
-    let one = Heard::Notified {
+    let one = ListenEvent::Notified {
         channel: "Odd \"channel\"".to_owned(),
         payload: "one".to_owned(),
     };
@@ -31,7 +33,7 @@ async fn notifications_arrive_and_a_lost_connection_is_made_again() {
         .await
         .unwrap();
     assert_eq!(ended, 1);
-    assert_eq!(listener.next().await, Some(Heard::Connected));
+    assert_eq!(listener.next().await, Some(ListenEvent::Connected));
     client.batch_execute(&notify).await.unwrap();
     assert_eq!(listener.next().await, Some(one));
 }
@@ -41,7 +43,9 @@ async fn of_several_hosts_that_fail_a_listener_names_each_once() {
     let (one, two) = (free_port(), free_port());
     let url = format!("postgres://me@127.0.0.1:{one},localhost:{two}/app?sslmode=disable");
     let connection = parse(&url, "test").unwrap();
-    let attended = attend(&connection, "news", pending()).await.map(|_| ());
+    let attended = connect_listening(&connection, "news", pending())
+        .await
+        .map(|_| ());
     let message = attended.unwrap_err().to_string();
     for host in [format!("127.0.0.1:{one}: "), format!("localhost:{two}: ")] {
         assert_eq!(message.matches(&host).count(), 1, "{message}");

@@ -5,6 +5,7 @@ mod embedded;
 mod external;
 mod failover;
 mod listening;
+mod lock_owner;
 mod managed;
 mod migrating;
 mod postmaster;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::test_support::ConditionLog;
+use egret_base::test_support::{ConditionLog, eventually};
 use egret_postgres::Databases;
 use egret_postgres::managed::ManagedServer;
 use egret_postgres::test_support::{TestDatabase, own_server};
@@ -36,9 +36,11 @@ async fn a_lock_lost_with_its_connection_is_taken_again() {
     assert_eq!(ended, 1);
     let held = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
                 WHERE locktype = 'advisory' AND application_name = 'egret/lock-holder'";
-    while client.query_one(held, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("the lock is held again", async || {
+        let row = client.query_one(held, &[]).await.unwrap();
+        row.get::<_, i64>(0) > 0
+    })
+    .await;
     server.stop().await;
 }
 
@@ -76,26 +78,31 @@ async fn a_server_that_cannot_be_reached_is_one_line_at_its_start_and_one_at_its
         .port(port)
         .user(direct.get_user().unwrap())
         .dbname(&database.name);
-    let log = ConditionLog::watch("postgres_unreachable", &format!("127.0.0.1:{port}"));
+    let place = format!("127.0.0.1:{port}");
+    let log = ConditionLog::watch("postgres_unreachable", &place);
     let server = ManagedServer::new(connection);
     server.start().await.unwrap();
     assert_ne!(server.ready(), Readiness::Ready);
-    while refuses.load(Ordering::SeqCst) > 0 {
-        assert!(log.is_active());
+    eventually("the server has been refused three times", async || {
+        let is_over = refuses.load(Ordering::SeqCst) == 0;
+        assert!(is_over || log.is_active());
         // Each part of an error is said once.
         let faults = egret_base::condition::active();
         for fault in faults
             .iter()
-            .filter(|fault| fault.name == "postgres_unreachable")
+            .filter(|fault| fault.name == "postgres_unreachable" && fault.subject == place)
         {
             let reason = &fault.reason;
             assert!(reason.matches("error co").count() < 2, "{reason}");
         }
-        tokio::task::yield_now().await;
-    }
-    while server.ready() != Readiness::Ready {
-        tokio::task::yield_now().await;
-    }
+        is_over
+    })
+    .await;
+    eventually("the server is ready", async || match server.ready() {
+        Readiness::Ready => Ok(()),
+        other => Err(other),
+    })
+    .await;
     assert!(!log.is_active());
     assert_eq!(log.levels(), ["WARN", "INFO"]);
     server.stop().await;
@@ -112,7 +119,10 @@ async fn a_server_that_freezes_ends_what_waits_for_it_and_its_lock_is_taken_agai
         .with_loss(move || lost.lost());
     server.start().await.unwrap();
     let client = databases.client(&database.name).await.unwrap();
-    let mut attended = databases.attend(&database.name, "news").await.unwrap();
+    let mut attended = databases
+        .connect_listening(&database.name, "news")
+        .await
+        .unwrap();
     let frozen = database.server.freeze();
     // The first one is asked before it is known that the server is frozen.
     let sessions = [&client, &attended.client];
@@ -121,25 +131,28 @@ async fn a_server_that_freezes_ends_what_waits_for_it_and_its_lock_is_taken_agai
         assert!(egret_postgres::retry::is_transient(&ended), "{ended}");
     }
     attended.heard.notified().await;
-    let refused = databases.attend(&database.name, "news").await;
+    let refused = databases.connect_listening(&database.name, "news").await;
     assert!(refused.map(|_| ()).unwrap_err().retryable());
     drop(frozen);
-    loop {
-        match server.ready() {
-            Readiness::Ready => break,
-            Readiness::NotReady(reason) | Readiness::Failed(reason) => {
-                assert!(!reason.contains("another Egret"), "{reason}");
-            }
+    eventually("the lock is taken again", async || match server.ready() {
+        Readiness::Ready => Ok(()),
+        Readiness::NotReady(reason) | Readiness::Failed(reason) => {
+            assert!(!reason.contains("another Egret"), "{reason}");
+            Err(reason)
         }
-        tokio::task::yield_now().await;
-    }
-    attended = databases.attend(&database.name, "news").await.unwrap();
+    })
+    .await;
+    attended = databases
+        .connect_listening(&database.name, "news")
+        .await
+        .unwrap();
     let answer = attended.client.query_one("SELECT 1", &[]).await.unwrap();
     assert_eq!(answer.get::<_, i32>(0), 1);
     server.stop().await;
 }
 
-/// What is in between may have become a pooler that gives sessions to others, which only taking the lock finds out.
+/// What is in between may have become a pooler that gives sessions to others, which only taking the
+/// lock finds out.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_opens_no_session_before_the_lock_is_taken() {
     let database = TestDatabase::create(18).await;

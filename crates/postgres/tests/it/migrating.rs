@@ -1,8 +1,10 @@
 //! Schema `egret`: ordered, checksummed, transactional, removed by one call.
 
-use egret_base::Coded;
+use std::time::Duration;
+
+use egret_base::CodedError;
 use egret_postgres::PostgresError;
-use egret_postgres::installation::{inventory, uninstall};
+use egret_postgres::installation::{inventory, uninstall, uninstall_within};
 use egret_postgres::migrate::{Migration, migrate, remove};
 use egret_postgres::pool;
 use egret_postgres::test_support::TestDatabase;
@@ -93,6 +95,33 @@ async fn uninstall_leaves_nothing() {
     assert_eq!(catalogue_size(&client).await, before);
     assert_eq!(inventory(&client).await.unwrap(), None);
     assert_eq!(uninstall(&mut client, false).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_waits_for_a_lock_names_what_holds_it() {
+    let database = TestDatabase::create(18).await;
+    let mut client = database.connect().await;
+    migrate(&mut client, "test", &[FIRST]).await.unwrap();
+    let found = inventory(&client).await.unwrap();
+    let user = database.connect().await;
+    // The second one is what every migration and removal takes.
+    let key = 0x2f4a_9c61_7b0d_35e8_i64;
+    for lock in [
+        "LOCK TABLE egret.collection IN ACCESS SHARE MODE",
+        &format!("SELECT pg_advisory_xact_lock({key})"),
+    ] {
+        user.batch_execute(&format!("BEGIN; {lock}")).await.unwrap();
+        let holder = "SELECT format('process %s of role %s', pg_backend_pid(), session_user)";
+        let holder: String = user.query_one(holder, &[]).await.unwrap().get(0);
+        let refused = uninstall_within(&mut client, true, Duration::from_millis(300)).await;
+        let error = refused.unwrap_err();
+        assert_eq!(error.code(), "postgres_lock_timeout");
+        assert!(error.to_string().contains(&holder), "{error}");
+        assert_eq!(inventory(&client).await.unwrap(), found);
+        user.batch_execute("ROLLBACK").await.unwrap();
+    }
+    let removed = uninstall_within(&mut client, true, Duration::from_secs(30)).await;
+    assert_eq!(removed.unwrap(), found);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -315,7 +344,7 @@ async fn no_object_of_a_user_lands_in_the_schema() {
         );
         user.batch_execute(AS_USER).await.unwrap();
     }
-    // What Egret has made stays as it is for whoever tunes it.
+    // An administrator may tune Egret's tables: further indexes and storage parameters are kept.
     user.batch_execute(
         "CREATE INDEX ON egret.collection (collection_id); ALTER TABLE egret.collection SET (fillfactor = 90)",
     )
@@ -409,7 +438,8 @@ async fn a_role_of_few_rights_removes_its_egret_and_no_superuser_does() {
         let become_weak = format!("SET ROLE {role}");
         client.batch_execute(&become_weak).await.unwrap();
         migrate(&mut client, "test", &[CAPTURE]).await.unwrap();
-        // A table of another role may have any name, and what is Egret's is known by that role's tables only.
+        // A table of another role may have any name, and what is Egret's is known by that role's
+        // tables only.
         client.batch_execute("RESET ROLE").await.unwrap();
         let refused = uninstall(&mut client, true).await.unwrap_err();
         assert!(

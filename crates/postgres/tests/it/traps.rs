@@ -1,9 +1,10 @@
-//! What the owner of a database on somebody's server defines there does not run in Egret's sessions.
+//! What the owner of a database on an external server defines there does not run in Egret's
+//! sessions.
 
 use std::future::pending;
 
 use egret_postgres::external::{self, ManagedLock, check};
-use egret_postgres::listen::{Attentive, Heard, Listener, attend};
+use egret_postgres::listen::{ListenEvent, Listener, ListeningSession, connect_listening};
 use egret_postgres::lock_owner::LockOwner;
 use egret_postgres::pool::{self, Pool};
 use egret_postgres::test_support::{TestDatabase, traps};
@@ -91,14 +92,16 @@ async fn no_trap_of_a_databases_owner_catches_a_session() {
         let databases = Databases::one(connection.clone());
         let client = databases.client(&database.name).await.unwrap();
         assert_eq!(settings(&client).await, EXPECTED);
-        let Attentive { client, .. } = attend(&connection, "news", pending()).await.unwrap();
+        let ListeningSession { client, .. } = connect_listening(&connection, "news", pending())
+            .await
+            .unwrap();
         assert_eq!(settings(&client).await, EXPECTED);
         let mut listener = Listener::start(connection.clone(), vec!["news".to_owned()]);
-        assert_eq!(listener.next().await, Some(Heard::Connected));
+        assert_eq!(listener.next().await, Some(ListenEvent::Connected));
         client.batch_execute("NOTIFY news").await.unwrap();
         assert!(matches!(
             listener.next().await,
-            Some(Heard::Notified { .. })
+            Some(ListenEvent::Notified { .. })
         ));
 
         let owner = LockOwner::unique();

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use egret_base::{Coded, Kind};
+use egret_base::test_support::eventually;
+use egret_base::{CodedError, Kind};
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::wire::{self, Answer, Session, Startup, WireError};
 use expect_test::{Expect, expect};
@@ -345,12 +346,11 @@ async fn a_statement_is_cancelled_from_outside() {
     let watcher = database.connect().await;
     let (asleep, ()) = tokio::join!(run(&mut session, "select pg_sleep(600)"), async {
         let running = "select 1 from pg_stat_activity where pid = $1 and wait_event = 'PgSleep'";
-        while watcher
-            .query(running, &[&key.pid])
-            .await
-            .unwrap()
-            .is_empty()
-        {}
+        eventually("the statement runs", async || {
+            let rows = watcher.query(running, &[&key.pid]).await;
+            !rows.unwrap().is_empty()
+        })
+        .await;
         wire::cancel(&server.socket_dir, server.port, key)
             .await
             .unwrap();

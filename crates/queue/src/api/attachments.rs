@@ -1,4 +1,5 @@
-//! Attachments of results: sent under a lease before the task is completed, and named by its completion.
+//! Attachments of results: sent under a lease before the task is completed, and named by its
+//! completion.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -6,23 +7,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_base::condition;
+use egret_log::DurabilityMode;
 use tokio::io::AsyncWriteExt;
 
-use super::Queues;
-use super::tasks::Detail;
-use crate::core::state::Fate;
+use crate::core::state::LeaseStatus;
 use crate::error::{QueueError, io};
 use crate::model::{Lease, TaskId};
 pub use crate::store::attachment::Attachment;
-use crate::store::attachment::{check_content_type, check_name, describe, put_manifest, put_tail};
-use crate::worker::shelf::{Shelf, sync_directories};
+use crate::store::attachment::{
+    Manifest, check_content_type, check_name, describe, put_manifest, put_tail,
+};
+use crate::worker::attachment_store::{AttachmentStore, sync_directories};
+use crate::worker::queues::Queues;
+use crate::worker::task_view::Detail;
 
 /// Tries to make a file in a directory that others delete when it is empty.
 const TRIES: usize = 10;
-
-/// What a task is completed with beside its result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manifest(pub(crate) Vec<u8>);
 
 /// An attachment on its way in. Dropped before its end, it leaves nothing.
 pub struct Upload {
@@ -32,19 +32,19 @@ pub struct Upload {
     lease: Lease,
     attachment: Attachment,
     file: tokio::fs::File,
-    unfinished: Unfinished,
+    unfinished: PartialFileGuard,
 }
 
 /// A file that is not whole yet, and goes unless it is finished.
-struct Unfinished {
-    shelf: Arc<Shelf>,
+struct PartialFileGuard {
+    shelf: Arc<AttachmentStore>,
     id: TaskId,
     path: PathBuf,
     /// What is counted for it; nothing from when it has its name.
     bytes: u64,
 }
 
-impl Drop for Unfinished {
+impl Drop for PartialFileGuard {
     fn drop(&mut self) {
         self.shelf.release(self.id, self.bytes);
         // What cannot be deleted now is at the next start.
@@ -54,10 +54,10 @@ impl Drop for Unfinished {
 
 /// An attachment to be read.
 #[derive(Debug)]
-pub struct Opened {
-    /// What it is.
+pub struct AttachmentFile {
+    /// Description of the attachment: name, size and checksum.
     pub attachment: Attachment,
-    /// Its bytes are the first `attachment.size_bytes`; whoever reads them compares the checksum.
+    /// Its bytes are the first `attachment.size_bytes`; the reader must compare the checksum.
     pub file: File,
 }
 
@@ -87,8 +87,8 @@ impl Queues {
     /// Begins to take in an attachment of a task from the worker that holds it.
     ///
     /// # Errors
-    /// [`QueueError::LeaseLost`]; [`QueueError::Invalid`] for a name or a content type that is none;
-    /// [`QueueError::Limit`]; [`QueueError::NoRoom`].
+    /// [`QueueError::LeaseLost`]; [`QueueError::Invalid`] for a name or a content type that is
+    /// none; [`QueueError::Limit`]; [`QueueError::NoRoom`].
     pub async fn attach(
         &self,
         tenant: &str,
@@ -99,7 +99,7 @@ impl Queues {
     ) -> Result<Upload, QueueError> {
         check_name(name)?;
         check_content_type(content_type)?;
-        if self.fate_of(tenant, id, lease).await? != Fate::Held {
+        if self.lease_status(tenant, id, lease).await? != LeaseStatus::Held {
             return Err(QueueError::LeaseLost);
         }
         let (token, asked) = (lease.token, name.to_owned());
@@ -112,7 +112,8 @@ impl Queues {
         let shelf = self.inner.shelf.clone();
         let asked = name.to_owned();
         let owner = tenant.to_owned();
-        let made = tokio::task::spawn_blocking(move || Unfinished::make(shelf, id, &owner, &asked));
+        let made =
+            tokio::task::spawn_blocking(move || PartialFileGuard::make(shelf, id, &owner, &asked));
         let (unfinished, file) = made.await.map_err(|_| QueueError::Stopping)??;
         Ok(Upload {
             queues: self.clone(),
@@ -129,6 +130,29 @@ impl Queues {
         })
     }
 
+    /// What has become of a lease of a task, which must be of this tenant.
+    async fn lease_status(
+        &self,
+        tenant: &str,
+        id: TaskId,
+        lease: Lease,
+    ) -> Result<LeaseStatus, QueueError> {
+        if !lease.is_of(id) {
+            return Err(QueueError::LeaseLost);
+        }
+        let (tenant, partition) = (tenant.to_owned(), self.inner.partition_of(id.shard())?);
+        self.inner
+            .ask(partition, move |turn| {
+                match turn.state.queue_of(id.number()) {
+                    Some(queue) if *queue.tenant == *tenant => {
+                        turn.state.lease_status(id, lease.token)
+                    }
+                    _ => LeaseStatus::Over,
+                }
+            })
+            .await
+    }
+
     fn check_count(&self, count: u64) -> Result<(), QueueError> {
         let most = u64::from(self.config().attachments_max);
         Ok(egret_base::Limit::new("queue.attachments_max", most).check(count)?)
@@ -137,8 +161,8 @@ impl Queues {
     /// What a task is to be completed with: attachments that were taken in under this lease.
     ///
     /// # Errors
-    /// [`QueueError::LeaseLost`]; [`QueueError::AttachmentNotFound`] for one that was not taken in, or not to
-    /// its end.
+    /// [`QueueError::LeaseLost`]; [`QueueError::AttachmentNotFound`] for one that was not taken in,
+    /// or not to its end.
     pub async fn manifest(
         &self,
         tenant: &str,
@@ -153,7 +177,7 @@ impl Queues {
             Some(turn.state.id_of(place))
         });
         let id = found.await?.ok_or(QueueError::LeaseLost)?;
-        if self.fate_of(tenant, id, lease).await? == Fate::Over {
+        if self.lease_status(tenant, id, lease).await? == LeaseStatus::Over {
             return Err(QueueError::LeaseLost);
         }
         let (shelf, names) = (self.inner.shelf.clone(), names.to_vec());
@@ -175,24 +199,27 @@ impl Queues {
     /// Opens an attachment that a task was completed with.
     ///
     /// # Errors
-    /// [`QueueError::TaskNotFound`], [`QueueError::AttachmentNotFound`], [`QueueError::AttachmentDamaged`].
+    /// [`QueueError::TaskNotFound`], [`QueueError::AttachmentNotFound`],
+    /// [`QueueError::AttachmentDamaged`].
     pub async fn attachment(
         &self,
         tenant: &str,
         id: TaskId,
         name: &str,
-    ) -> Result<Opened, QueueError> {
+    ) -> Result<AttachmentFile, QueueError> {
         check_name(name)?;
         let view = self.task(tenant, id, Detail::Whole).await?;
         let mut attachments = view.attachments.into_iter();
-        let known = attachments.find(|one| one.name == name);
-        let known = known.ok_or_else(|| not_found(id, name))?;
+        let known = attachments
+            .find(|one| one.name == name)
+            .ok_or_else(|| not_found(id, name))?;
         let (shelf, token) = (self.inner.shelf.clone(), view.completed_by);
         let opening = tokio::task::spawn_blocking(move || {
             let opened = open(&shelf, id, token, &known.name)?;
-            match opened.attachment == known {
-                true => Ok(opened),
-                false => Err(damaged(id, &known.name)),
+            if opened.attachment == known {
+                Ok(opened)
+            } else {
+                Err(damaged(id, &known.name))
             }
         });
         opening.await.map_err(|_| QueueError::Stopping)?
@@ -206,11 +233,16 @@ fn damaged(id: TaskId, name: &str) -> QueueError {
     }
 }
 
-fn open(shelf: &Shelf, id: TaskId, token: u64, name: &str) -> Result<Opened, QueueError> {
+fn open(
+    shelf: &AttachmentStore,
+    id: TaskId,
+    token: u64,
+    name: &str,
+) -> Result<AttachmentFile, QueueError> {
     let path = shelf.path_of(id, token, name);
     let opened = File::open(&path).and_then(|mut file| {
         let attachment = describe(&mut file, name)?;
-        Ok(Opened { attachment, file })
+        Ok(AttachmentFile { attachment, file })
     });
     opened.map_err(|error| match error.kind() {
         ErrorKind::NotFound => not_found(id, name),
@@ -219,9 +251,9 @@ fn open(shelf: &Shelf, id: TaskId, token: u64, name: &str) -> Result<Opened, Que
     })
 }
 
-impl Unfinished {
+impl PartialFileGuard {
     fn make(
-        shelf: Arc<Shelf>,
+        shelf: Arc<AttachmentStore>,
         id: TaskId,
         tenant: &str,
         name: &str,
@@ -232,12 +264,13 @@ impl Unfinished {
             let directory = shelf.directory_of(id);
             std::fs::create_dir_all(&directory).map_err(written(&directory, name))?;
             match File::create_new(&path) {
-                // Somebody has deleted the directory, as it was empty.
+                // Another thread has deleted the directory, as it was empty.
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => tries += 1,
                 made => break made.map_err(written(&path, name))?,
             }
         };
-        // Nobody removes the directory any more, and with it the note of its owner.
+        // From here on the directory is not empty: it is not removed, and with it the note of its
+        // owner.
         shelf.note_owner(id, tenant);
         let unfinished = Self {
             shelf,
@@ -267,11 +300,12 @@ impl Unfinished {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let known =
                     File::open(place).and_then(|mut file| describe(&mut file, &attachment.name));
-                match known.map_err(written(place, &attachment.name))? == *attachment {
-                    true => Ok(()),
-                    false => Err(QueueError::AttachmentExists {
+                if known.map_err(written(place, &attachment.name))? == *attachment {
+                    Ok(())
+                } else {
+                    Err(QueueError::AttachmentExists {
                         name: attachment.name.clone(),
-                    }),
+                    })
                 }
             }
             Err(error) => Err(written(place, &attachment.name)(error)),
@@ -306,12 +340,13 @@ impl Upload {
         self.file.write_all(bytes).await.map_err(written)
     }
 
-    /// Everything was taken in: it is on disk when this returns, with the durability of the queue's log,
-    /// and may be named by a completion. The same again under the same lease is accepted again.
+    /// Everything was taken in: it is on disk when this returns, with the durability of the queue's
+    /// log, and may be named by a completion. The same again under the same lease is accepted
+    /// again.
     ///
     /// # Errors
-    /// [`QueueError::LeaseLost`] when the lease has ended meanwhile, [`QueueError::AttachmentExists`], and as
-    /// [`Upload::write`].
+    /// [`QueueError::LeaseLost`] when the lease has ended meanwhile,
+    /// [`QueueError::AttachmentExists`], and as [`Upload::write`].
     pub async fn finish(mut self) -> Result<Attachment, QueueError> {
         let mut tail = Vec::new();
         put_tail(&mut tail, &self.attachment);
@@ -330,26 +365,27 @@ impl Upload {
         let file = file.into_std().await;
         let shelf = queues.inner.shelf.clone();
         let path = shelf.path_of(id, lease.token, &attachment.name);
-        let lasting = queues.config().durability != "none";
+        let lasting = queues.config().durability != DurabilityMode::None;
         let (place, known) = (path.clone(), attachment.clone());
         let putting = tokio::task::spawn_blocking(move || {
             if lasting {
                 file.sync_all().map_err(written(&place, &known.name))?;
             }
             unfinished.put_in_place(&place, &known)?;
-            match lasting {
-                true => sync_directories(&shelf, id).map_err(written(&place, &known.name)),
-                false => Ok(()),
+            if lasting {
+                sync_directories(&shelf, id).map_err(written(&place, &known.name))
+            } else {
+                Ok(())
             }
         });
         let put = putting.await.map_err(|_| QueueError::Stopping)?;
         // From here on the lease may end at any time; what it has left is found by this.
         queues.inner.shelf.doubt(id, lease.token);
-        match queues.fate_of(&tenant, id, lease).await? {
-            Fate::Held => put.map(|()| attachment),
+        match queues.lease_status(&tenant, id, lease).await? {
+            LeaseStatus::Held => put.map(|()| attachment),
             // A completion may have named it, or else it goes with what was not named.
-            Fate::Completed => Err(QueueError::LeaseLost),
-            Fate::Over => {
+            LeaseStatus::Completed => Err(QueueError::LeaseLost),
+            LeaseStatus::Over => {
                 let removing = queues.on_shelf(move |shelf| shelf.remove(id, &path));
                 removing.await?;
                 Err(QueueError::LeaseLost)

@@ -1,14 +1,17 @@
-//! The callbacks of a tenant, page by page: those that are still to be sent and those that were given up.
+//! The callbacks of a tenant, page by page: those that are still to be sent and those that were
+//! given up.
 
 use egret_outgoing::receiver_of;
 
-use super::Queues;
-use super::submit::QueueFilter;
-use super::tasks::{Cursor, Detail, Sight, TaskView};
+use super::tasks::Cursor;
 use crate::core::entry::{Entry, TaskState};
 use crate::core::state::{CALLBACKS, State};
 use crate::error::QueueError;
 use crate::model::TaskId;
+use crate::worker::queues::Queues;
+use crate::worker::submission::QueueFilter;
+use crate::worker::task_view::Detail;
+use crate::worker::task_view::{TaskSnapshot, TaskView};
 
 /// The states that a list shows when none is asked for: what has not arrived.
 const UNDELIVERED: [TaskState; 4] = [
@@ -33,7 +36,7 @@ pub struct CallbackView {
     pub receiver: String,
     /// Where it is: `dead` when it was given up.
     pub state: TaskState,
-    /// Attempts begun.
+    /// Attempts that have begun so far.
     pub attempts: u16,
     /// Attempts before it is given up.
     pub max_attempts: u16,
@@ -48,7 +51,7 @@ pub struct CallbackView {
 /// A page of a list of callbacks.
 #[derive(Clone, Debug, Default)]
 pub struct CallbackPage {
-    /// The callbacks.
+    /// The callbacks of this page.
     pub callbacks: Vec<CallbackView>,
     /// For the next page; `None` at the end.
     pub next: Option<String>,
@@ -64,8 +67,8 @@ struct Subject {
 }
 
 impl Queues {
-    /// Callbacks of a tenant's tasks, of those queues that `filter` allows, in a state or in all
-    /// in which they have not arrived: state by state, in each partition by partition. A page may hold
+    /// Callbacks of a tenant's tasks, of those queues that `filter` allows, in a state or in all in
+    /// which they have not arrived: state by state, in each partition by partition. A page may hold
     /// fewer than `limit` where many callbacks belong to other tenants.
     ///
     /// # Errors
@@ -90,7 +93,7 @@ impl Queues {
             let room = limit - page.callbacks.len();
             let (tenant, filter) = (tenant.to_owned(), filter.clone());
             let found = self.inner.ask(at.partition, move |turn| {
-                find(turn.state, (&tenant, filter.as_ref()), state, from, room)
+                find(turn.state, &tenant, filter.as_ref(), state, from, room)
             });
             let next = match found.await {
                 Err(error) if error.failed_partition().is_some() => {
@@ -121,7 +124,7 @@ impl Queues {
     async fn callback_views(
         &self,
         partition: usize,
-        found: Vec<(Sight, Subject)>,
+        found: Vec<(TaskSnapshot, Subject)>,
     ) -> Result<Vec<CallbackView>, QueueError> {
         let mut callbacks = Vec::with_capacity(found.len());
         for (sight, subject) in found {
@@ -134,11 +137,12 @@ impl Queues {
 
 fn find(
     state: &State,
-    (tenant, filter): (&str, Option<&QueueFilter>),
+    tenant: &str,
+    filter: Option<&QueueFilter>,
     kind: TaskState,
     from: u64,
     limit: usize,
-) -> (Vec<(Sight, Subject)>, Option<u64>) {
+) -> (Vec<(TaskSnapshot, Subject)>, Option<u64>) {
     let subject = |entry: &Entry| {
         let about = state.callback_about(entry.number)?;
         let queue = state.queue_with(about.queue)?;
@@ -155,7 +159,7 @@ fn find(
     });
     let found = page.places.iter().filter_map(|place| {
         let subject = subject(state.entry(*place))?;
-        Some((Sight::of(state, *place)?, subject))
+        Some((TaskSnapshot::of(state, *place)?, subject))
     });
     (found.collect(), page.next)
 }

@@ -4,28 +4,30 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egret_base::sync::lock;
 use tokio::sync::Notify;
 
-use super::session::WorkSpec;
-use super::sink::{Assigned, ReportSink, WorkSink};
-use super::submit::{Said, Submission};
-use super::work::{Reports, Worker, answer};
-use super::{Queues, lock};
 use crate::core::command::Defer;
 use crate::error::QueueError;
 use crate::model::{AttemptEnd, Lease, TaskId};
 use crate::store::content::{self, Content, Format};
+use crate::worker::queues::Queues;
+use crate::worker::reports::Reports;
+use crate::worker::session::WorkSpec;
+use crate::worker::sinks::{ReportSink, TaskAssignment, WorkSink};
+use crate::worker::submission::{ReportKind, Submission};
+use crate::worker::worker_handle::{Worker, answer};
 
-/// Bytes of tasks in one claim after which it takes no more. With what is read at once before that is noticed,
-/// an answer keeps within the 4 MiB that a gRPC client takes unless told otherwise.
+/// Bytes of tasks in one claim after which it takes no more. With what is read at once before that
+/// is noticed, an answer keeps within the 4 MiB that a gRPC client takes unless told otherwise.
 const CLAIM_BYTES_MAX: usize = 3 << 19;
 
 /// How often one claim asks the partitions of a queue with several priorities.
 const ROUNDS_MAX: usize = 16;
 
 impl Queues {
-    /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be. Whoever
-    /// gives up waiting for the answer gets nothing: what was leased meanwhile is given back.
+    /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be.
+    /// A caller that drops the future gets nothing: tasks leased meanwhile are released.
     ///
     /// # Errors
     /// As [`Queues::worker`].
@@ -36,18 +38,19 @@ impl Queues {
         most: u32,
         patience: Duration,
     ) -> Result<Vec<OwnedTask>, QueueError> {
-        let basket = Arc::new(Basket {
+        let basket = Arc::new(ClaimSink {
             queues: self.clone(),
             tenant: tenant.into(),
             kept: Mutex::default(),
             filled: Notify::new(),
         });
-        let claiming = Claiming(&basket);
+        let claiming = ClaimGuard(&basket);
         let (worker, _) = self.worker(tenant, spec, basket.clone()).await?;
         for _ in 0..ROUNDS_MAX {
             let before = basket.len();
             self.claim_from_all(&worker, &basket, most).await?;
-            // With several priorities a partition gives only what ranks no lower than what others have.
+            // With several priorities a partition gives only what ranks no lower than what others
+            // have.
             if !worker.has_priorities || basket.len() == before {
                 break;
             }
@@ -69,7 +72,7 @@ impl Queues {
     async fn claim_from_all(
         &self,
         worker: &Worker,
-        basket: &Basket,
+        basket: &ClaimSink,
         most: u32,
     ) -> Result<(), QueueError> {
         let partitions = self.inner.partitions()?.len();
@@ -93,12 +96,13 @@ impl Queues {
         Ok(())
     }
 
-    /// The partitions that run, in the order in which a claim asks them: where the queues have tasks of
-    /// several priorities, those whose next task goes first before others, else those that have tasks before
-    /// others, and of these each claim another one first. To be asked costs a turn, for which it may have to wait.
+    /// The partitions that run, in the order in which a claim asks them: where the queues have
+    /// tasks of several priorities, those whose next task goes first before others, else those that
+    /// have tasks before others, and of these each claim another one first. To be asked costs a
+    /// turn, for which it may have to wait.
     async fn partitions_to_claim(&self, worker: &Worker) -> Result<Vec<usize>, QueueError> {
         let mut partitions = self.inner.running()?;
-        let start = self.inner.spread.fetch_add(1, Ordering::Relaxed) as usize;
+        let start = self.inner.next_partition.fetch_add(1, Ordering::Relaxed) as usize;
         let first = start % partitions.len();
         partitions.rotate_left(first);
         if partitions.len() == 1 {
@@ -127,27 +131,27 @@ impl Queues {
     }
 }
 
-/// A claim that somebody waits for. Dropped before its end, it gives back what it has got.
-struct Claiming<'a>(&'a Basket);
+/// Guard of a claim in progress. Dropped before its end, it releases the tasks that it has leased.
+struct ClaimGuard<'a>(&'a ClaimSink);
 
-impl Drop for Claiming<'_> {
+impl Drop for ClaimGuard<'_> {
     fn drop(&mut self) {
         let left = self.0.close();
-        // Each goes before all that are ready: the last one first, so that they stand as they did.
+        // Each task is returned to the front: the last one first, which keeps their order.
         self.0.give_back(left.iter().rev().map(|task| task.lease));
     }
 }
 
 /// What a claim has got so far.
-struct Basket {
+struct ClaimSink {
     queues: Queues,
     tenant: Box<str>,
-    kept: Mutex<Kept>,
+    kept: Mutex<ClaimBuffer>,
     filled: Notify,
 }
 
 #[derive(Default)]
-struct Kept {
+struct ClaimBuffer {
     tasks: Vec<OwnedTask>,
     bytes: usize,
     closed: bool,
@@ -156,9 +160,9 @@ struct Kept {
 /// A task handed out, with what it carries.
 #[derive(Clone, Debug)]
 pub struct OwnedTask {
-    /// The task's id.
+    /// Id of the leased task.
     pub id: TaskId,
-    /// Its queue's name.
+    /// Name of the task's queue.
     pub queue: String,
     /// Proof of the lease.
     pub lease: Lease,
@@ -166,24 +170,24 @@ pub struct OwnedTask {
     pub lease_until_ms: u64,
     /// How long it lasts.
     pub lease_ms: u64,
-    /// As [`Assigned::timeout_ms`].
+    /// Longest duration of the attempt, in milliseconds, as [`TaskAssignment::timeout_ms`].
     pub timeout_ms: u64,
     /// Which attempt this is, from 1.
     pub attempt: u16,
     /// Attempts before it is dead.
     pub max_attempts: u16,
-    /// 0 to 9.
+    /// Priority from 0 to 9.
     pub priority: u8,
-    /// Its tags, as [`Assigned::tags`].
+    /// Its tags, as [`TaskAssignment::tags`].
     pub tags: Vec<u8>,
-    /// Payload and so on, as [`Assigned::content`].
+    /// Payload and so on, as [`TaskAssignment::content`].
     pub content: Vec<u8>,
 }
 
 impl OwnedTask {
-    /// The same, borrowed.
-    pub fn assigned(&self) -> Assigned<'_> {
-        Assigned {
+    /// Borrows the task as [`TaskAssignment`].
+    pub fn assigned(&self) -> TaskAssignment<'_> {
+        TaskAssignment {
             id: self.id,
             queue: &self.queue,
             lease: self.lease,
@@ -214,7 +218,7 @@ impl OwnedTask {
     }
 }
 
-impl Basket {
+impl ClaimSink {
     fn len(&self) -> u32 {
         lock(&self.kept).tasks.len() as u32
     }
@@ -230,7 +234,7 @@ impl Basket {
         let Ok(mut reports) = Reports::new(&self.queues, &self.tenant) else {
             return;
         };
-        let said = Said::Defer {
+        let said = ReportKind::Defer {
             delay_ms: 0,
             how: Defer::Release,
         };
@@ -238,24 +242,24 @@ impl Basket {
             // A lease that is not taken back ends by itself.
             let _ = reports.add(number, &lease.to_bytes(), said, &[], Format::Bytes);
         }
-        let nobody: Arc<dyn ReportSink> = Arc::new(Nobody);
+        let nobody: Arc<dyn ReportSink> = Arc::new(DiscardingReportSink);
         reports.submit(&nobody);
     }
 }
 
-/// Who does not care what became of a report.
-struct Nobody;
+/// Ignores the outcomes of reports.
+struct DiscardingReportSink;
 
-impl ReportSink for Nobody {
+impl ReportSink for DiscardingReportSink {
     fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
 }
 
-impl ReportSink for Basket {
+impl ReportSink for ClaimSink {
     fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
 }
 
-impl WorkSink for Basket {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+impl WorkSink for ClaimSink {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
         let owned = tasks.map(|task| OwnedTask {
             id: task.id,
             queue: task.queue.to_owned(),

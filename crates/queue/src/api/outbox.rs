@@ -3,61 +3,18 @@
 //! A service of its own, above PostgreSQL: the engine needs none of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use egret_base::condition::ConditionSet;
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
-use egret_postgres::database_watch::DatabaseWatch;
+use egret_base::sync::lock;
 use egret_postgres::databases::is_gone;
-use egret_postgres::lock_owner::LockOwner;
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::tokio_postgres::error::SqlState;
-use egret_postgres::{Databases, DatabasesError, PostgresError};
-use prometheus_client::registry::Registry;
-use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
+use egret_postgres::{DatabasesError, PostgresError};
 
-use super::{Queues, lock};
 use crate::error::QueueError;
-use crate::store::outbox::{self as store, Counts, SizeLimits};
-use crate::worker::outbox::metrics::OutboxMetrics;
-use crate::worker::outbox::{Reader, watch_over};
-
-/// Is told before each step that changes something outside the process, so that tests can end it there.
-pub trait OutboxSteps: Send + Sync {
-    /// The step comes next: `enqueue`, `delete` or `reject`.
-    fn before(&self, step: &'static str);
-}
-
-/// Nobody wants to know.
-struct Unwatched;
-
-impl OutboxSteps for Unwatched {
-    fn before(&self, _: &'static str) {}
-}
-
-/// The outboxes of a server. Cheap to clone.
-#[derive(Clone)]
-pub struct Outbox {
-    pub(crate) inner: Arc<Inner>,
-}
-
-pub(crate) struct Inner {
-    pub queues: Queues,
-    pub databases: Databases,
-    /// Who has the locks of the readers.
-    pub lock_owner: LockOwner,
-    pub metrics: OutboxMetrics,
-    pub steps: Arc<dyn OutboxSteps>,
-    /// Who reads which database.
-    pub readers: Mutex<BTreeMap<String, Reader>>,
-    /// Looks for outboxes.
-    pub watch: DatabaseWatch,
-    /// There may be a new outbox, or one less.
-    pub changed: Notify,
-    pub stopping: watch::Sender<bool>,
-    watcher: Mutex<Option<JoinHandle<()>>>,
-}
+use crate::store::outbox::{self as store, OutboxCounts};
+use crate::worker::outbox::handle::Outbox;
+use crate::worker::outbox::watch_over;
 
 /// An outbox as people see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,49 +36,19 @@ pub struct OutboxView {
 /// The outboxes of a server, in order of the databases' names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutboxViews {
-    /// The outboxes.
+    /// One entry for each outbox.
     pub outboxes: Vec<OutboxView>,
     /// Whether there are no others, in databases in which no session can be opened.
     pub are_all: bool,
 }
 
 impl Outbox {
-    /// The outboxes in these databases, whose rows become tasks of `queues`.
-    pub fn new(queues: Queues, databases: Databases, registry: &mut Registry) -> Self {
-        Self::with_steps(queues, databases, registry, Arc::new(Unwatched))
-    }
-
-    /// The same, with somebody who is told of every step.
-    pub fn with_steps(
-        queues: Queues,
-        databases: Databases,
-        registry: &mut Registry,
-        steps: Arc<dyn OutboxSteps>,
-    ) -> Self {
-        let faults = ConditionSet::new("outbox_databases_unreachable");
-        let watch = DatabaseWatch::new(databases.clone(), faults, "outboxes");
-        Self {
-            inner: Arc::new(Inner {
-                queues,
-                databases,
-                lock_owner: LockOwner::unique(),
-                metrics: OutboxMetrics::new(registry),
-                steps,
-                readers: Mutex::default(),
-                watch,
-                changed: Notify::new(),
-                stopping: watch::Sender::new(false),
-                watcher: Mutex::default(),
-            }),
-        }
-    }
-
-    /// Makes `egret.enqueue` in a database, or brings it up to date, and lets roles use it (`public`:
-    /// everybody). Without a name: in the only database there is. Returns the database.
+    /// Makes `egret.enqueue` in a database, or brings it up to date, and lets roles use it
+    /// (`public`: all roles). Without a name: in the only database there is. Returns the database.
     ///
     /// # Errors
-    /// [`PostgresError::DatabaseNotFound`]; [`QueueError::Invalid`] for roles that do not exist, and where no database is
-    /// named and there are several; the server's.
+    /// [`PostgresError::DatabaseNotFound`]; [`QueueError::Invalid`] for roles that do not exist,
+    /// and where no database is named and there are several; the server's.
     pub async fn install(
         &self,
         database: Option<&str>,
@@ -145,37 +72,12 @@ impl Outbox {
         Ok(database)
     }
 
-    /// The names of the queues that exist and rows may be for.
-    pub(crate) fn queue_names(&self) -> Vec<String> {
-        let queues = &self.inner.queues.inner;
-        let known = queues.queues.read().unwrap_or_else(PoisonError::into_inner);
-        let own = known.get(queues.config.outbox_tenant.as_str());
-        own.map_or_else(Vec::new, |own| {
-            own.keys().map(ToString::to_string).collect()
-        })
-    }
-
-    /// How many these are.
-    pub(crate) fn queue_count(&self) -> usize {
-        let queues = &self.inner.queues.inner;
-        let known = queues.queues.read().unwrap_or_else(PoisonError::into_inner);
-        let own = known.get(queues.config.outbox_tenant.as_str());
-        own.map_or(0, |own| own.len())
-    }
-
-    pub(crate) fn size_limits(&self) -> SizeLimits {
-        let config = self.inner.queues.config();
-        SizeLimits {
-            payload_bytes_max: config.payload_bytes_max.bytes(),
-            chain_bytes_max: config.chain_bytes_max.bytes(),
-        }
-    }
-
     /// Removes the outbox of a database; with rows in it only when `force` says so. Returns the
     /// database and how many rows went with it.
     ///
     /// # Errors
-    /// [`PostgresError::DatabaseNotFound`], [`QueueError::OutboxNotFound`] and [`QueueError::OutboxInUse`]; the server's.
+    /// [`PostgresError::DatabaseNotFound`], [`QueueError::OutboxNotFound`] and
+    /// [`QueueError::OutboxInUse`]; the server's.
     pub async fn remove(
         &self,
         database: Option<&str>,
@@ -191,8 +93,8 @@ impl Outbox {
                 waiting: held.waiting,
                 rejected: held.rejected,
             })
-        });
-        let held = held.await?;
+        })
+        .await?;
         tracing::info!(database, "the outbox is removed");
         self.inner.changed.notify_one();
         Ok((database, held.waiting + held.rejected))
@@ -212,9 +114,6 @@ impl Outbox {
     }
 
     /// Every outbox there is, in order of the databases' names.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn list(&self) -> Result<OutboxViews, QueueError> {
         let databases = &self.inner.databases;
         let mut views = OutboxViews {
@@ -236,9 +135,6 @@ impl Outbox {
     }
 
     /// The outbox of a database, if that has one.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn show(&self, database: &str) -> Result<Option<OutboxView>, QueueError> {
         let Some(mut client) = self.outbox_in(database).await? else {
             return Ok(None);
@@ -246,7 +142,7 @@ impl Outbox {
         let counts = match store::check(&client).await {
             Ok(()) => store::counts(&mut client).await?,
             // Its reader says why.
-            Err(PostgresError::ForeignSchema { .. }) => Counts::default(),
+            Err(PostgresError::ForeignSchema { .. }) => OutboxCounts::default(),
             Err(error) => return Err(error.into()),
         };
         let (reader, held) = match lock(&self.inner.readers).get(database) {
@@ -330,7 +226,8 @@ impl Service for Outbox {
         })
     }
 
-    /// Tasks keep coming and going without it, rows of outboxes do not. The list of outboxes says what one of them lacks.
+    /// Tasks keep coming and going without it, rows of outboxes do not. The list of outboxes says
+    /// what one of them lacks.
     fn ready(&self) -> Readiness {
         self.inner.databases.readiness()
     }
@@ -342,9 +239,9 @@ impl Service for Outbox {
         }
         vec![FailedPart {
             part: "outbox/databases".to_owned(),
-            reason: "it is not known which databases have an outbox, for PostgreSQL does not answer: rows of some may wait"
+            reason: "cannot find out which databases have an outbox, because PostgreSQL does not answer: rows may wait in some of them"
                 .to_owned(),
-            remedy: "look at PostgreSQL and at the condition outbox_databases_unreachable; Egret tries again by itself"
+            remedy: "check PostgreSQL and the condition outbox_databases_unreachable; Egret retries by itself"
                 .to_owned(),
         }]
     }
@@ -356,7 +253,7 @@ impl Service for Outbox {
             if let Some(watcher) = watcher
                 && let Err(error) = watcher.await
             {
-                tracing::error!(%error, "the watch over the outboxes ended badly");
+                tracing::error!(%error, "the outbox watcher panicked");
             }
         })
     }

@@ -1,39 +1,23 @@
-//! Schedules: a task per tick of a cron expression. A schedule lives in the partition of its tasks, so
-//! that a tick and its task are one record: it comes exactly once.
+//! Schedules: a task per tick of a cron expression. A schedule lives in the partition of its tasks,
+//! so that a tick and its task are one record: it comes exactly once.
 
 mod place;
 
 use std::collections::BTreeMap;
 
-use super::produce::NewTask;
-use super::{Queues, lock, unbroken};
 use crate::core::command::Command;
-use crate::core::state::Schedule;
+use crate::core::state::{Schedule, ScheduleKey};
 use crate::error::QueueError;
-use crate::model::{TaskId, TaskOptions};
+use crate::model::{MissedTickPolicy, TaskId, TaskOptions};
 use crate::store::content::{self, Format};
 use crate::store::record;
-use crate::worker::ticks::{NEVER_MS, tick_after};
-use egret_base::Rhythm;
-use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
-pub(crate) use place::{Place, Places, put_ms};
-
-/// What becomes of ticks that were missed: Egret was down, stood still, could not read the schedule, or
-/// had no room for more tasks (`queue.tasks_max`, or a full disk), and more than ten seconds have passed
-/// since. A tick that is less late makes its task, and so does one for which Egret was only too busy.
-///
-/// A tick whose tenant is at its own limit (`queue.tenant_tasks_max`) is not missed: it waits for room, also over a
-/// restart, and stands for those that come meanwhile; with [`Missed::All`] each of them, up to 1,000, makes a task then.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missed {
-    /// They are left out.
-    #[default]
-    Skip,
-    /// One task stands for all of them: that of a tick that has just come, or one of its own.
-    One,
-    /// A task for each; of more than 1,000, which come at once, for the first 1,000.
-    All,
-}
+use crate::store::schedule::Description;
+use crate::worker::engine_state::unbroken;
+use crate::worker::new_task::NewTask;
+use crate::worker::queues::Queues;
+use crate::worker::schedule_runner::{NEVER_MS, tick_after};
+use egret_base::CronSchedule;
+use egret_base::sync::lock;
 
 /// A schedule to be made.
 #[derive(Clone, Debug, Default)]
@@ -42,10 +26,11 @@ pub struct NewSchedule<'a> {
     pub name: &'a str,
     /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first.
     ///
-    /// When clocks are changed: an expression whose hours, minutes and seconds are numbers or lists of
-    /// numbers (`30 2 * * *`) is meant for a time of day. It ticks once in an hour that comes twice, the
-    /// first time; and right after an hour that is left out. Any other (`*/10 * * * *`, `0 9-17 * * *`)
-    /// ticks whenever the local time matches: every ten minutes stay every ten minutes.
+    /// When clocks are changed: an expression whose hours, minutes and seconds are numbers or lists
+    /// of numbers (`30 2 * * *`) is meant for a time of day. It ticks once in an hour that comes
+    /// twice, the first time; and right after an hour that is left out. Any other (`*/10 * * * *`,
+    /// `0 9-17 * * *`) ticks whenever the local time matches: every ten minutes stay every ten
+    /// minutes.
     pub cron: &'a str,
     /// Of the IANA database; empty: UTC.
     pub time_zone: &'a str,
@@ -53,18 +38,18 @@ pub struct NewSchedule<'a> {
     pub queue: &'a str,
     /// What each task is like.
     pub task: NewTask<'a>,
-    /// See [`Missed`].
-    pub missed: Missed,
-    /// Whether it rests.
+    /// What happens to missed ticks.
+    pub missed: MissedTickPolicy,
+    /// Whether the schedule is paused.
     pub paused: bool,
 }
 
 /// A schedule as people see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduleView {
-    /// Its name.
+    /// Name of the schedule, unique in its tenant.
     pub name: String,
-    /// Its expression.
+    /// Cron expression or interval of the schedule.
     pub cron: String,
     /// Its time zone; empty: UTC.
     pub time_zone: String,
@@ -74,27 +59,27 @@ pub struct ScheduleView {
     pub payload: Vec<u8>,
     /// What the payload is.
     pub format: Format,
-    /// 0 to 9.
+    /// Priority of its tasks, from 0 to 9.
     pub priority: u8,
-    /// Empty: none.
+    /// Ordering key of its tasks; empty: none.
     pub ordering_key: String,
     /// What a task asks for otherwise than its queue.
     pub options: TaskOptions,
     /// For people to find its tasks by.
     pub tags: Vec<String>,
-    /// Names and values.
+    /// Metadata of its tasks, as names and values.
     pub metadata: BTreeMap<String, String>,
-    /// Who is told of a task's end.
+    /// URL that is called when a task has ended.
     pub callback_url: String,
-    /// See [`Missed`].
-    pub missed: Missed,
-    /// Whether it rests.
+    /// What happens to missed ticks.
+    pub missed: MissedTickPolicy,
+    /// Whether the schedule is paused.
     pub paused: bool,
     /// The tick to come, in Unix milliseconds; zero: none comes.
     pub next_ms: u64,
     /// The tick before, in Unix milliseconds; zero: there was none.
     pub last_ms: u64,
-    /// Its task.
+    /// Id of that tick's task.
     pub last_task: Option<TaskId>,
     /// Whether that tick waits for room for its task.
     pub waits_for_room: bool,
@@ -120,8 +105,10 @@ const LIST_BYTES_MAX: usize = 8 << 20;
 
 impl ScheduleView {
     fn carried_bytes(&self) -> usize {
-        let metadata = self.metadata.iter();
-        let metadata = metadata.map(|(name, value)| name.len() + value.len());
+        let metadata = self
+            .metadata
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
         let tags = self.tags.iter().map(String::len);
         self.payload.len() + tags.sum::<usize>() + metadata.sum::<usize>()
     }
@@ -139,51 +126,11 @@ impl ScheduleView {
             return Vec::new();
         }
         // What cannot be read any longer rests as well.
-        let Ok(rhythm) = Rhythm::new(&self.cron, &self.time_zone) else {
+        let Ok(rhythm) = CronSchedule::new(&self.cron, &self.time_zone) else {
             return Vec::new();
         };
         let ticks = std::iter::successors(Some(self.next_ms), |tick| rhythm.after(*tick));
         ticks.take(count).collect()
-    }
-}
-
-/// What a record keeps of a schedule beside its task.
-pub(crate) struct Description<'a> {
-    pub cron: &'a str,
-    pub time_zone: &'a str,
-    pub missed: Missed,
-    /// When it was put, in Unix milliseconds: after all that it replaces, whatever the clock said. Of
-    /// two with one name, which a crash may leave, the later is meant.
-    pub put_ms: u64,
-}
-
-impl<'a> Description<'a> {
-    pub fn put(&self) -> Vec<u8> {
-        let mut out = vec![self.missed as u8];
-        put_bytes(&mut out, self.cron.as_bytes());
-        put_bytes(&mut out, self.time_zone.as_bytes());
-        put_varint(&mut out, self.put_ms);
-        out
-    }
-
-    pub fn take(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut from = Reader::new(bytes, "a schedule");
-        let missed = match from.u8()? {
-            0 => Missed::Skip,
-            1 => Missed::One,
-            2 => Missed::All,
-            _ => return Err(from.malformed()),
-        };
-        Ok(Self {
-            missed,
-            cron: from.text()?,
-            time_zone: from.text()?,
-            // The first ones did not say.
-            put_ms: match from.rest() {
-                [] => 0,
-                _ => from.varint()?,
-            },
-        })
     }
 }
 
@@ -203,7 +150,7 @@ fn not_found(name: &str) -> QueueError {
 
 /// Refuses what a task of a schedule cannot have.
 fn check(schedule: &NewSchedule<'_>) -> Result<(), QueueError> {
-    super::name::check_name(schedule.name)?;
+    crate::worker::name::check_name(schedule.name)?;
     let task = &schedule.task;
     let wrong = [
         ("run_at_ms", task.run_at_ms > 0),
@@ -215,7 +162,7 @@ fn check(schedule: &NewSchedule<'_>) -> Result<(), QueueError> {
         None => Ok(()),
         Some((what, _)) => Err(QueueError::Invalid {
             what,
-            reason: "a task of a schedule has none".to_owned(),
+            reason: "it cannot be set on the task of a schedule".to_owned(),
         }),
     }
 }
@@ -244,8 +191,8 @@ impl Queues {
         view(name, known, &bytes)
     }
 
-    /// Every schedule of a tenant, in order of names; beyond 8 MiB of payloads, tags and metadata without
-    /// these.
+    /// Every schedule of a tenant, in order of names; beyond 8 MiB of payloads, tags and metadata
+    /// without these.
     ///
     /// # Errors
     /// When a partition is not running: each has some of them.
@@ -253,8 +200,8 @@ impl Queues {
         self.inner.require_all()?;
         let names: Vec<Box<str>> = {
             let known = lock(&self.inner.schedules);
-            let of_tenant = known.keys().filter(|(owner, _)| **owner == *tenant);
-            of_tenant.map(|(_, name)| name.clone()).collect()
+            let of_tenant = known.keys().filter(|key| *key.tenant == *tenant);
+            of_tenant.map(|key| key.name.clone()).collect()
         };
         let mut views = Vec::with_capacity(names.len());
         let mut bytes = 0;
@@ -289,13 +236,14 @@ impl Queues {
             for partition in place.also.into_iter().chain([place.at]) {
                 queues.drop_schedule(partition, &tenant, &name).await?;
             }
-            lock(&queues.inner.schedules).remove(&(tenant.into(), name.into()));
+            lock(&queues.inner.schedules).remove(&ScheduleKey::new(&tenant, &name));
             Ok(())
         })
         .await
     }
 
-    /// Lets a schedule rest, or go on with the next tick from now. One that waits for room is left out when it rests.
+    /// Lets a schedule rest, or go on with the next tick from now. One that waits for room is left
+    /// out when it rests.
     ///
     /// # Errors
     /// [`QueueError::ScheduleNotFound`].
@@ -308,7 +256,7 @@ impl Queues {
         let one_at_a_time = self.inner.making.clone().lock_owned().await;
         let partition = self.place_of_schedule(tenant, name)?.at;
         let known = self.schedule(tenant, name).await?;
-        let rhythm = Rhythm::new(&known.cron, &known.time_zone)?;
+        let rhythm = CronSchedule::new(&known.cron, &known.time_zone)?;
         let (queues, owner, asked_name) = (self.clone(), tenant.to_owned(), name.to_owned());
         unbroken(async move {
             let _one_at_a_time = one_at_a_time;
@@ -342,7 +290,7 @@ fn view(name: &str, known: KnownSchedule, bytes: &[u8]) -> Result<ScheduleView, 
     let schedule = known.schedule;
     let waits_for_room = schedule.waits_for_room() && schedule.last_ms <= known.now_ms;
     let next_ms = if waits_for_room {
-        let rhythm = Rhythm::new(description.cron, description.time_zone);
+        let rhythm = CronSchedule::new(description.cron, description.time_zone);
         rhythm.map_or(NEVER_MS, |rhythm| tick_after(&rhythm, known.now_ms))
     } else {
         schedule.next_ms

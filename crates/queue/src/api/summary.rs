@@ -1,11 +1,9 @@
 //! How the engine is, all tenants together.
 
-use egret_base::lifecycle::Readiness;
-
-use super::Queues;
 use crate::core::entry::TaskState;
-use crate::core::state::{CALLBACKS, Counts};
+use crate::core::state::{CALLBACKS, StateCounts};
 use crate::error::QueueError;
+use crate::worker::queues::Queues;
 
 /// How the engine is, as far as its partitions answer.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +11,7 @@ pub struct Summary {
     /// Queues of all tenants.
     pub queues: u64,
     /// Tasks by state, in the order of [`TaskState::ALL`].
-    pub counts: Counts,
+    pub counts: StateCounts,
     /// For how long the task has been ready that has been so longest, in milliseconds.
     pub oldest_ready_ms: u64,
     /// Partitions that there are.
@@ -65,26 +63,10 @@ impl Queues {
         }
         Ok(sum)
     }
-
-    /// Whether tasks of every partition can be worked on.
-    pub(crate) fn readiness(&self) -> Readiness {
-        let Ok(partitions) = self.inner.partitions() else {
-            return Readiness::NotReady("starting".to_owned());
-        };
-        // While some run, the others are listed as failed parts.
-        if partitions.iter().any(|one| !one.inbox.is_closed()) {
-            return Readiness::Ready;
-        }
-        let failure = partitions.iter().find_map(|one| one.failure.get());
-        Readiness::NotReady(match failure {
-            Some(failure) => format!("no partition runs: {failure}"),
-            None => "no partition runs".to_owned(),
-        })
-    }
 }
 
 impl Summary {
-    fn add(&mut self, counts: &Counts) {
+    fn add(&mut self, counts: &StateCounts) {
         for (sum, count) in self.counts.iter_mut().zip(counts) {
             *sum += count;
         }

@@ -1,9 +1,9 @@
 //! What is done to many tasks of a queue: turn by turn, so that others have theirs between.
 
-use super::Queues;
 use super::tasks::put_back;
 use crate::error::QueueError;
 use crate::model::TaskState;
+use crate::worker::queues::Queues;
 
 /// Tasks that one turn deletes or puts back.
 const SWEEP: u32 = 1_000;
@@ -40,11 +40,12 @@ impl Queues {
         Ok(deleted)
     }
 
-    /// Puts dead tasks of a queue back, the oldest first, at most `limit`; zero: all. Returns how many.
+    /// Puts dead tasks of a queue back, the oldest first, at most `limit`; zero: all. Returns how
+    /// many.
     ///
     /// # Errors
-    /// [`QueueError::QueueNotFound`]. [`QueueError::Limit`] when there is no room for the callback of one; those before
-    /// it are back.
+    /// [`QueueError::QueueNotFound`]. [`QueueError::Limit`] when there is no room for the callback
+    /// of one; those before it are back.
     pub async fn requeue_dead(
         &self,
         tenant: &str,

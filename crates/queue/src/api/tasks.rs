@@ -1,26 +1,24 @@
 //! Looking at tasks one by one and page by page, waiting for them, and what people do to them.
 
 mod cursor;
-mod view;
 
 use std::time::Duration;
 
 use egret_log::{LogError, Seq};
 
-use super::Queues;
-use super::share::TaskShares;
 use crate::core::command::Command;
 use crate::core::entry::{Entry, TaskState, flag};
-use crate::core::slab::Place;
+use crate::core::slab::SlotIndex;
 use crate::core::state::{State, TaskLoad};
 use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::store::content;
-use crate::worker::turn::Turn;
-pub(super) use cursor::Cursor;
-pub(super) use view::Sight;
-pub use view::{AttemptView, TaskView};
-use view::{task_of, view};
+use crate::worker::queues::Queues;
+use crate::worker::read_task::not_found;
+use crate::worker::task_shares::TaskShares;
+use crate::worker::task_view::{Detail, TaskSnapshot, TaskView, task_of};
+use crate::worker::turn::BatchTurn;
+pub(crate) use cursor::Cursor;
 
 /// Bytes that the tasks of a page carry after which it ends, beside those of one slice.
 const PAGE_BYTES_MAX: usize = 4 << 20;
@@ -39,15 +37,6 @@ pub struct TaskPage {
     pub unavailable: Vec<usize>,
 }
 
-/// How much of a task is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// Everything.
-    Whole,
-    /// Without payload and result.
-    Brief,
-}
-
 impl Queues {
     /// A task.
     ///
@@ -60,29 +49,15 @@ impl Queues {
         detail: Detail,
     ) -> Result<TaskView, QueueError> {
         let sight = self
-            .with_task(tenant, id, |turn, place| Sight::of(turn.state, place))
-            .await?;
-        let sight = sight.ok_or_else(|| not_found(id))?;
+            .with_task(tenant, id, |turn, place| {
+                TaskSnapshot::of(turn.state, place)
+            })
+            .await?
+            .ok_or_else(|| not_found(id))?;
         self.views(self.inner.partition_of(id.shard())?, vec![sight], detail)
             .await?
             .pop()
             .ok_or_else(|| not_found(id))
-    }
-
-    /// A task, whoever's it is.
-    pub(crate) async fn any_task(
-        &self,
-        id: TaskId,
-        detail: Detail,
-    ) -> Result<TaskView, QueueError> {
-        let partition = self.inner.partition_of(id.shard())?;
-        let asked = self.inner.ask(partition, move |turn| {
-            let place = turn.state.find(id)?;
-            Sight::of(turn.state, place)
-        });
-        let sight = asked.await?.ok_or_else(|| not_found(id))?;
-        let views = self.views(partition, vec![sight], detail).await?;
-        views.into_iter().next().ok_or_else(|| not_found(id))
     }
 
     /// Has something done with a task of this tenant, in its partition's turn.
@@ -90,7 +65,7 @@ impl Queues {
         &self,
         tenant: &str,
         id: TaskId,
-        ask: impl FnOnce(&mut Turn<'_>, Place) -> R + Send + 'static,
+        ask: impl FnOnce(&mut BatchTurn<'_>, SlotIndex) -> R + Send + 'static,
     ) -> Result<R, QueueError> {
         let tenant = tenant.to_owned();
         let partition = self.inner.partition_of(id.shard())?;
@@ -103,29 +78,6 @@ impl Queues {
             Some(ask(turn, place))
         });
         asked.await?.ok_or_else(|| not_found(id))
-    }
-
-    /// Reads what belongs to the sights; tasks that have gone meanwhile are left out.
-    pub(super) async fn views(
-        &self,
-        partition: usize,
-        sights: Vec<Sight>,
-        detail: Detail,
-    ) -> Result<Vec<TaskView>, QueueError> {
-        let shared = self.inner.partitions()?[partition].clone();
-        let reading = tokio::task::spawn_blocking(move || {
-            let read = |seq: u64| match (shared.read)(Seq(seq)) {
-                Ok(record) => Ok(Some(record)),
-                Err(LogError::Truncated { .. } | LogError::Compacted { .. }) => Ok(None),
-                Err(error) => Err(QueueError::Log(error)),
-            };
-            let mut views = Vec::with_capacity(sights.len());
-            for sight in sights {
-                views.extend(view(sight, detail, &read)?);
-            }
-            Ok(views)
-        });
-        reading.await.map_err(|_| QueueError::Stopping)?
     }
 
     /// Waits until a task has ended, at most for `patience`, and shows it as it then is.
@@ -181,8 +133,8 @@ impl Queues {
         Ok(deleted.await?.ok_or_else(|| not_found(id))??)
     }
 
-    /// The queue whose operators may delete a task: its own, or of a callback that of the task whose end it reports.
-    /// Empty where that queue has gone.
+    /// The queue whose operators may delete a task: its own, or of a callback that of the task
+    /// whose end it reports. Empty where that queue has gone.
     ///
     /// # Errors
     /// [`QueueError::TaskNotFound`].
@@ -198,11 +150,12 @@ impl Queues {
     /// Puts a dead or cancelled task back, with its attempts at zero.
     ///
     /// # Errors
-    /// [`QueueError::TaskNotFound`], [`QueueError::WrongState`], and [`QueueError::Limit`] when there is no room for
-    /// its callback.
+    /// [`QueueError::TaskNotFound`], [`QueueError::WrongState`], and [`QueueError::Limit`] when
+    /// there is no room for its callback.
     pub async fn requeue(&self, tenant: &str, id: TaskId) -> Result<(), QueueError> {
-        let entry = self.with_task(tenant, id, |turn, place| *turn.state.entry(place));
-        let entry = entry.await?;
+        let entry = self
+            .with_task(tenant, id, |turn, place| *turn.state.entry(place))
+            .await?;
         let partition = self.inner.partition_of(id.shard())?;
         let keys = self.keys(partition, vec![entry]).await?;
         let Some((number, key)) = keys.first().copied() else {
@@ -239,9 +192,9 @@ impl Queues {
         reading.await.map_err(|_| QueueError::Stopping)?
     }
 
-    /// Tasks of a queue in a state, those that carry a tag where one is given, a page at a time: partition
-    /// by partition, in each in the order in which they came into the state. A page ends early where its tasks
-    /// carry much.
+    /// Tasks of a queue in a state, those that carry a tag where one is given, a page at a time:
+    /// partition by partition, in each in the order in which they came into the state. A page ends
+    /// early where its tasks carry much.
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`], and [`QueueError::Invalid`] for a cursor of another list.
@@ -279,7 +232,7 @@ impl Queues {
                 let sights = found
                     .places
                     .iter()
-                    .filter_map(|place| Sight::of(known, *place));
+                    .filter_map(|place| TaskSnapshot::of(known, *place));
                 let is_filled = found.places.len() == room;
                 (sights.collect::<Vec<_>>(), is_filled, found.next)
             });
@@ -298,7 +251,8 @@ impl Queues {
             let views = self.views(at.partition, sights, Detail::Brief).await?;
             bytes += views.iter().map(TaskView::carried_bytes).sum::<usize>();
             page.tasks.extend(views);
-            // Where a slice is not filled, the partition has looked through as many tasks as it does at once.
+            // Where a slice is not filled, the partition has looked through as many tasks as it
+            // does at once.
             let is_full = page.tasks.len() >= limit
                 || bytes >= PAGE_BYTES_MAX
                 || (next.is_some() && !is_filled);
@@ -316,8 +270,8 @@ impl Queues {
 }
 
 /// Puts an ended task back. One that has a callback causes another one, which needs room.
-pub(super) fn put_back(
-    turn: &mut Turn<'_>,
+pub(crate) fn put_back(
+    turn: &mut BatchTurn<'_>,
     shares: &TaskShares,
     number: u64,
     key: u128,
@@ -332,7 +286,6 @@ pub(super) fn put_back(
     Ok(turn.run(&Command::Requeue { number, key })?)
 }
 
-/// See [`Queues::queue_to_delete_in`].
 fn operators_of<'s>(state: &'s State, tenant: &str, id: TaskId) -> Option<&'s str> {
     let entry = state.entry(state.find(id)?);
     let Some(about) = state.callback_about(entry.number) else {
@@ -342,8 +295,4 @@ fn operators_of<'s>(state: &'s State, tenant: &str, id: TaskId) -> Option<&'s st
     let is_own = state.tenant_of_shared(entry.record) == Some(tenant);
     let queue = state.queue_with(about.queue);
     is_own.then(|| queue.map_or("", |queue| &*queue.name))
-}
-
-fn not_found(id: TaskId) -> QueueError {
-    QueueError::TaskNotFound { id: id.to_string() }
 }

@@ -2,43 +2,16 @@
 
 use std::sync::Arc;
 
-use super::Queues;
 use crate::core::entry::TaskState;
 use crate::error::QueueError;
-use crate::model::TaskId;
+use crate::worker::queues::Queues;
+use crate::worker::sinks::ChangeSink;
 use crate::worker::watch::Subscription;
-use egret_base::TenantShare;
-
-/// A task came into a state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskChange {
-    /// Which task.
-    pub id: TaskId,
-    /// Its queue's name.
-    pub queue: Box<str>,
-    /// The state.
-    pub state: TaskState,
-    /// When, in Unix milliseconds.
-    pub at_ms: u64,
-    /// Attempts begun.
-    pub attempt: u16,
-}
-
-/// Somebody who watches. Called on a partition's thread: must not block, and must bound what it keeps.
-pub trait ChangeSink: Send + Sync {
-    /// Changes of one partition, in the order in which they happened.
-    fn changed(&self, changes: &[TaskChange]);
-
-    /// There will be no more of one partition: it has ended.
-    fn ended(&self, error: QueueError);
-
-    /// Whether nobody watches any longer.
-    fn is_gone(&self) -> bool;
-}
+use egret_base::{Limit, TenantShare};
 
 impl Queues {
-    /// Tells `sink` every change from now on of tasks in `queues` (empty: all of the tenant's) that come
-    /// into one of `states` (empty: any).
+    /// Tells `sink` every change from now on of tasks in `queues` (empty: all of the tenant's) that
+    /// come into one of `states` (empty: any).
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`]; [`QueueError::Limit`] for one subscriber too many.
@@ -58,13 +31,13 @@ impl Queues {
             .fold(0, |mask, state| mask | 1 << *state as u8);
         let config = &self.inner.config;
         let share = TenantShare::new(
-            ("queue.watchers_max", u64::from(config.watchers_max)),
-            (
+            Limit::new("queue.watchers_max", u64::from(config.watchers_max)),
+            Limit::new(
                 "queue.tenant_watchers_max",
                 u64::from(config.tenant_watchers_max),
             ),
         );
-        // One that starts again later tells those who subscribe then.
+        // A partition that starts again later notifies only subscriptions made from then on.
         for partition in self.inner.running()? {
             let subscription = Subscription {
                 tenant: tenant.into(),

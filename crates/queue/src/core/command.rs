@@ -7,7 +7,7 @@ use crate::model::{QueueSettings, TaskId, TaskOptions};
 
 use super::entry::TaskState;
 
-/// See the module. Times are Unix milliseconds.
+/// A change of a partition's state, as the log has it. Times are Unix milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command<'a> {
     /// It is `now_ms`, and chance is `seed`, until the next of its kind.
@@ -22,29 +22,29 @@ pub enum Command<'a> {
         /// By so much; negative: back.
         by_ms: i64,
     },
-    /// Somebody new drives the partition: leases given from here on differ from all before.
+    /// A new process drives the partition: leases given from here on differ from all before.
     Epoch {
         /// Higher than any before.
         epoch: u32,
         /// Tells this log from others; taken from the first epoch only.
         instance: u16,
-        /// No lease expires for so long, since workers could not reach anybody.
+        /// No lease expires for so many milliseconds, as workers could not reach the server.
         grace_ms: u64,
     },
     /// A queue is there, with these settings.
     PutQueue {
         /// Its id, the same in every partition.
         queue: u32,
-        /// Whose it is.
+        /// Tenant that owns the queue.
         tenant: &'a str,
-        /// Its name.
+        /// Name of the queue.
         name: &'a str,
-        /// What it does.
+        /// Settings of the queue.
         settings: Box<QueueSettings>,
     },
     /// Whether a queue hands out and takes in.
     SetFlow {
-        /// The queue.
+        /// Id of the queue.
         queue: u32,
         /// Nothing is handed out.
         paused: bool,
@@ -53,75 +53,75 @@ pub enum Command<'a> {
     },
     /// A queue goes, with every task in it.
     DeleteQueue {
-        /// The queue.
+        /// Id of the queue.
         queue: u32,
     },
-    /// A new task.
+    /// A new task is enqueued.
     Enqueue(Enqueue<'a>),
-    /// The next records are the tasks of one chain. A replay applies all of them or none: a crash may
-    /// have cut the log between two.
+    /// The next records are the tasks of one chain. A replay applies all of them or none: a crash
+    /// may have cut the log between two.
     Chain {
         /// Records of the chain that follow.
         tasks: u32,
     },
     /// A worker takes ready tasks.
     Claim {
-        /// From this queue.
+        /// Id of the queue.
         queue: u32,
-        /// Its name.
+        /// Name of the worker.
         worker: &'a str,
         /// At most so many.
         count: u32,
-        /// For so long.
+        /// Duration of the leases, in milliseconds.
         lease_ms: u64,
     },
     /// A task has been done; the result follows in the record.
-    Complete(Held<'a>),
+    Complete(TaskReport<'a>),
     /// The same with attachments: their manifest comes before the result.
-    CompleteAttached(Held<'a>),
+    CompleteAttached(TaskReport<'a>),
     /// An attempt failed; the error follows in the record.
     Fail {
         /// Which task, and what the worker says.
-        held: Held<'a>,
-        /// Whether another attempt could help.
+        held: TaskReport<'a>,
+        /// No further attempt can help: the task is dead at once.
         permanent: bool,
     },
     /// A worker gives a task back.
     Defer {
         /// Which task, and what the worker says.
-        held: Held<'a>,
-        /// For so long.
+        held: TaskReport<'a>,
+        /// Delay before the task is ready again, in milliseconds.
         delay_ms: u64,
-        /// Why.
+        /// Whether the attempt counts.
         how: Defer,
     },
     /// A worker is still at work.
     Heartbeat {
-        /// Which task.
-        held: Held<'a>,
+        /// The task, and the lease that holds it.
+        held: TaskReport<'a>,
         /// The lease lasts so long from now.
         lease_ms: u64,
     },
     /// A task is not wanted any longer.
     Cancel {
-        /// Its number.
+        /// Number of the task in its partition.
         number: u64,
     },
-    /// A dead or cancelled task begins anew.
+    /// A dead or cancelled task is requeued.
     Requeue {
-        /// Its number.
+        /// Number of the task in its partition.
         number: u64,
         /// Hash of its ordering key; zero: none.
         key: u128,
     },
-    /// A task goes.
+    /// A task is deleted.
     Delete {
-        /// Its number.
+        /// Number of the task in its partition.
         number: u64,
     },
     /// The oldest tasks of some states go.
     Purge {
-        /// The queue.
+        /// Id of the queue.
         queue: u32,
         /// A bit for each state.
         states: u8,
@@ -130,21 +130,22 @@ pub enum Command<'a> {
     },
     /// What is due happens, in at most so many steps.
     Advance {
-        /// Steps.
+        /// Maximum number of steps.
         budget: u32,
     },
     /// A task elsewhere wants to know how one here ends.
     Await {
-        /// The one here.
+        /// The task of this partition.
         task: TaskId,
         /// The one that waits.
         waiting: TaskId,
-        /// Whose that is: see [`tenant_mark`](crate::core::state::tenant_mark). Of another's task nothing is told.
+        /// Whose that is: see [`tenant_mark`](crate::core::state::tenant_mark). Of another's task
+        /// nothing is told.
         tenant: u64,
     },
     /// A task that one here waits for has ended.
     Resolve {
-        /// The one here.
+        /// The task of this partition.
         waiting: TaskId,
         /// The one it waits for.
         task: TaskId,
@@ -153,34 +154,34 @@ pub enum Command<'a> {
     },
     /// A message of this partition has arrived where it should.
     Delivered {
-        /// The message's number.
+        /// Number of the message.
         message: u64,
     },
     /// A schedule is there; the content of its tasks follows in the record.
     PutSchedule(PutSchedule<'a>),
-    /// A schedule goes.
+    /// A schedule is deleted.
     DeleteSchedule {
-        /// Whose it is.
+        /// Tenant that owns the schedule.
         tenant: &'a str,
-        /// Its name.
+        /// Name of the schedule.
         name: &'a str,
     },
     /// Whether a schedule makes tasks.
     PauseSchedule {
-        /// Whose it is.
+        /// Tenant that owns the schedule.
         tenant: &'a str,
-        /// Its name.
+        /// Name of the schedule.
         name: &'a str,
-        /// Whether it rests.
+        /// Whether the schedule is paused.
         paused: bool,
-        /// Its next tick.
+        /// Time of the next tick.
         next_ms: u64,
     },
     /// A tick of a schedule has come.
     Tick {
-        /// Whose it is.
+        /// Tenant that owns the schedule.
         tenant: &'a str,
-        /// Its name.
+        /// Name of the schedule.
         name: &'a str,
         /// The tick; without effect when it is not the schedule's next one.
         tick_ms: u64,
@@ -191,35 +192,37 @@ pub enum Command<'a> {
     },
 }
 
-/// A new task.
+/// Description of a new task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Enqueue<'a> {
-    /// Its queue's id.
+    /// Id of the task's queue.
     pub queue: u32,
     /// What decides on the partition.
     pub shard: u16,
-    /// 0 to 9.
+    /// Priority from 0 to 9.
     pub priority: u8,
     /// Not before this time of day; zero: at once.
     pub run_at_ms: u64,
-    /// Not before so much of the partition's own time has passed; zero: at once. Only without `run_at_ms`.
+    /// Not before so much of the partition's own time has passed; zero: at once. Only without
+    /// `run_at_ms`.
     pub delay_ms: u64,
     /// Hash of its ordering key; zero: none.
     pub key: u128,
     /// Hash of its unique key, and for how long it is remembered from now.
     pub unique: Option<(u128, u64)>,
-    /// The same of what it was made from elsewhere, such as a row of an outbox: what was handed over
-    /// twice is made once, whatever its unique key.
+    /// The same of what it was made from elsewhere, such as a row of an outbox: what was handed
+    /// over twice is made once, whatever its unique key.
     pub origin: Option<(u128, u64)>,
     /// What it asks for otherwise than its queue.
     pub options: TaskOptions,
     /// Its tags, as they are sent to workers; empty: none.
     pub tags: &'a [u8],
-    /// Whether somebody is to be told when it has ended.
+    /// Whether its end causes a callback.
     pub callback: bool,
     /// Tasks that must complete before: 16 bytes each.
     pub after: &'a [u8],
-    /// What the partition does not look at: payload, metadata and so on, as they are sent to workers.
+    /// What the partition does not look at: payload, metadata and so on, as they are sent to
+    /// workers.
     pub content: &'a [u8],
 }
 
@@ -232,10 +235,10 @@ impl Enqueue<'_> {
 
 /// A task that a worker says it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held<'a> {
-    /// The task's number.
+pub struct TaskReport<'a> {
+    /// Number of the task in its partition.
     pub number: u64,
-    /// The lease's token.
+    /// Token of the lease.
     pub token: u64,
     /// What the partition does not look at: a result or an error.
     pub content: &'a [u8],
@@ -245,7 +248,7 @@ pub struct Held<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Defer {
-    /// The attempt counts.
+    /// The attempt counts towards the maximum.
     Nack = 0,
     /// The attempt does not count.
     Snooze = 1,
@@ -253,16 +256,16 @@ pub enum Defer {
     Release = 2,
 }
 
-/// A schedule.
+/// Description of a new schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PutSchedule<'a> {
-    /// Whose it is.
+    /// Tenant that owns the schedule.
     pub tenant: &'a str,
-    /// Its name.
+    /// Name of the schedule.
     pub name: &'a str,
-    /// Its next tick.
+    /// Time of the first tick.
     pub next_ms: u64,
-    /// Whether it rests.
+    /// Whether the schedule is paused.
     pub paused: bool,
     /// What each task is like; its content holds the schedule's own description too.
     pub task: Enqueue<'a>,

@@ -1,7 +1,7 @@
 //! What memory keeps of a task: an index entry of fixed size. Payload and result are in the log.
 
-use super::slab::{NOWHERE, Place, Row};
-use super::wheel::{Links, Timed};
+use super::slab::{NOWHERE, Row, SlotIndex};
+use super::wheel::{Links, TimerRow};
 
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,26 +80,27 @@ impl std::str::FromStr for TaskState {
     }
 }
 
-/// Bits of [`Entry::flags`].
+/// The bits of [`Entry::flags`].
 pub mod flag {
     /// The place is in use.
-    pub const USED: u16 = 1;
+    pub(crate) const USED: u16 = 1;
     /// The task counts among those of its ordering key that are under way.
-    pub const HOLDS_KEY: u16 = 2;
+    pub(crate) const HOLDS_KEY: u16 = 2;
     /// The list of its state knows this place as a landmark.
-    pub const LANDMARK: u16 = 4;
+    pub(crate) const LANDMARK: u16 = 4;
     /// Other tasks wait for this one.
-    pub const AWAITED: u16 = 8;
-    /// Somebody is to be told when it has ended.
-    pub const CALLBACK: u16 = 16;
-    /// It is itself the telling of another task's end.
-    pub const IS_CALLBACK: u16 = 32;
+    pub(crate) const AWAITED: u16 = 8;
+    /// Its end causes a callback.
+    pub(crate) const CALLBACK: u16 = 16;
+    /// It is itself the callback of another task's end.
+    pub(crate) const IS_CALLBACK: u16 = 32;
     /// It was completed with attachments, which are files to be deleted with it.
-    pub const ATTACHED: u16 = 64;
+    pub(crate) const ATTACHED: u16 = 64;
     /// While it waits or is delayed: `at_ms` is a time of day, which does not move with the clock.
-    pub const RUN_AT: u16 = 128;
-    /// Its record belongs to a schedule or to another task, and it counts among the record's holders.
-    pub const SHARES_RECORD: u16 = 256;
+    pub(crate) const RUN_AT: u16 = 128;
+    /// Its record belongs to a schedule or to another task, and it counts among the record's
+    /// holders.
+    pub(crate) const SHARES_RECORD: u16 = 256;
 }
 
 /// Unix milliseconds in 48 bits, which last until the year 10889.
@@ -138,11 +139,11 @@ pub struct Entry {
     pub number: u64,
     /// Sequence number of the record that holds its content.
     pub record: u64,
-    /// See above.
+    /// Depends on the state: see the table.
     pub token: u64,
     /// See above. Unix milliseconds.
     pub at_ms: u64,
-    /// See above.
+    /// Depends on the state: see the table.
     pub started_ms: CompactMillis,
     /// Part of the task's id.
     pub created_ms: CompactMillis,
@@ -152,29 +153,30 @@ pub struct Entry {
     pub list: Links,
     /// Of its lane when ready, of the wheel when delayed or leased.
     pub links: Links,
-    /// Its queue's id.
+    /// Id of the task's queue.
     pub queue: u32,
     /// Its lane when it has not ended.
-    pub lane: Place,
+    pub lane: SlotIndex,
     /// What it asks for otherwise than its queue.
     pub options: u32,
     /// Its set of tags.
     pub tags: u32,
-    /// Who holds it or held it last.
+    /// Number of the worker that holds it or held it last.
     pub worker: u32,
     /// The latest of its past attempts.
-    pub past: Place,
-    /// Bytes of what records hold of it: payload and what goes with it, result, words of past attempts.
+    pub past: SlotIndex,
+    /// Bytes of what records hold of it: payload and what goes with it, result, words of past
+    /// attempts.
     pub bytes: u32,
-    /// Attempts begun.
+    /// Attempts that have begun so far.
     pub attempts: u16,
     /// 12 bits of its id that decide on the partition.
     pub shard: u16,
-    /// 0 to 9.
+    /// Priority from 0 to 9.
     pub priority: u8,
-    /// Its state.
+    /// State that the task is in.
     pub state: TaskState,
-    /// See [`flag`].
+    /// The bits of [`flag`].
     pub flags: u16,
 }
 
@@ -207,8 +209,8 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// Notes the record of the outcome, and who caused it: the token goes where the links were, which
-    /// nothing uses any longer.
+    /// Notes the record of the outcome, and the lease that caused it: the token goes where the
+    /// links were, which nothing uses any longer.
     pub fn note_end(&mut self, record: u64) {
         self.links = Links {
             next: self.token as u32,
@@ -218,12 +220,12 @@ impl Entry {
     }
 
     /// The token of the lease that ended the task, where one did.
-    pub fn ended_by(&self) -> u64 {
+    pub(crate) fn ended_by(&self) -> u64 {
         u64::from(self.links.prev) << 32 | u64::from(self.links.next)
     }
 
     /// Whether the lease with this token ended the task.
-    pub fn was_ended_by(&self, token: u64) -> bool {
+    pub(crate) fn was_ended_by(&self, token: u64) -> bool {
         token != 0 && self.ended_by() == token
     }
 
@@ -249,7 +251,7 @@ impl Row for Entry {
     }
 }
 
-impl Timed for Entry {
+impl TimerRow for Entry {
     fn due_ms(&self) -> u64 {
         self.at_ms
     }

@@ -10,8 +10,9 @@ use hashbrown::HashTable;
 /// Values in a page.
 const PAGE_VALUES: usize = 512;
 
-/// Values by number, with how often each is used, in pages that a snapshot can share: a clone costs one
-/// reference count a page, and the first change of a shared page copies the page, not its values.
+/// Values by number, with how often each is used, in pages that a snapshot can share: a clone costs
+/// one reference count a page, and the first change of a shared page copies the page, not its
+/// values.
 #[derive(Clone, Debug)]
 pub struct Values<T> {
     pages: Vec<Arc<[Value<T>]>>,
@@ -35,7 +36,7 @@ impl<T> Clone for Value<T> {
 }
 
 impl<T: Default> Default for Values<T> {
-    /// Number 0 alone.
+    /// Values with number 0 only.
     fn default() -> Self {
         let mut values = Self {
             pages: Vec::new(),
@@ -93,7 +94,7 @@ impl<T: Default> Values<T> {
 
 /// Values by number. Number 0 is the default value and always known.
 #[derive(Clone, Debug)]
-pub struct Interner<T> {
+pub(crate) struct Interner<T> {
     values: Values<T>,
     numbers: HashTable<u32>,
     hasher: RandomState,
@@ -109,7 +110,7 @@ impl<T: Default + Eq + Hash> Default for Interner<T> {
 
 impl<T: Default + Eq + Hash> Interner<T> {
     /// Goes on with these values.
-    pub fn new(values: Values<T>) -> Self {
+    pub(crate) fn new(values: Values<T>) -> Self {
         let mut interner = Self {
             numbers: HashTable::new(),
             hasher: RandomState::new(),
@@ -126,7 +127,7 @@ impl<T: Default + Eq + Hash> Interner<T> {
     }
 
     /// What a snapshot needs of it.
-    pub fn values(&self) -> &Values<T> {
+    pub(crate) fn values(&self) -> &Values<T> {
         &self.values
     }
 
@@ -138,7 +139,7 @@ impl<T: Default + Eq + Hash> Interner<T> {
     }
 
     /// The number of a value, counted as one use more.
-    pub fn acquire<Q>(&mut self, value: &Q) -> u32
+    pub(crate) fn acquire<Q>(&mut self, value: &Q) -> u32
     where
         T: Borrow<Q> + for<'a> From<&'a Q>,
         Q: Eq + Hash + ?Sized,
@@ -157,7 +158,7 @@ impl<T: Default + Eq + Hash> Interner<T> {
     }
 
     /// Counts uses of a known number.
-    pub fn hold(&mut self, number: u32, uses: u64) {
+    pub(crate) fn hold(&mut self, number: u32, uses: u64) {
         if number == 0 {
             return;
         }
@@ -165,7 +166,7 @@ impl<T: Default + Eq + Hash> Interner<T> {
     }
 
     /// Ends uses of a number; without any the value is forgotten.
-    pub fn release(&mut self, number: u32, uses: u64) {
+    pub(crate) fn release(&mut self, number: u32, uses: u64) {
         if number == 0 {
             return;
         }
@@ -182,7 +183,7 @@ impl<T: Default + Eq + Hash> Interner<T> {
     }
 
     /// The value with this number.
-    pub fn get(&self, number: u32) -> &T {
+    pub(crate) fn get(&self, number: u32) -> &T {
         &self.values.at(number).value
     }
 }

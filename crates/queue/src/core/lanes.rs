@@ -1,12 +1,13 @@
 //! What is ready, and whose turn it is.
 //!
 //! A *flow* is one ordering key of a queue (tasks without a key share the flow of key zero); a
-//! *lane* is a flow's tasks of one priority, first in, first out. Lanes of a priority take turns in a
-//! *ring*, so that no key starves another. A keyed flow whose tasks under way have reached the
-//! queue's `key_concurrency` has no lane in any ring until one of them is over: that keeps the order.
+//! *lane* is a flow's tasks of one priority, first in, first out. Lanes of a priority take turns in
+//! a *ring*, so that no key starves another. A keyed flow whose tasks under way have reached the
+//! queue's `key_concurrency` has no lane in any ring until one of them is over: that keeps the
+//! order.
 
 use super::entry::Entry;
-use super::slab::{NOWHERE, Place, Row, Slab};
+use super::slab::{NOWHERE, Row, Slab, SlotIndex};
 use super::wheel::Links;
 
 /// Priorities are 0 to 9.
@@ -20,14 +21,14 @@ pub const PRIORITY_DEFAULT: u8 = 5;
 pub struct Flow {
     /// The key's hash; zero for tasks without one.
     pub key: u128,
-    /// The queue's id.
+    /// Id of the queue.
     pub queue: u32,
     /// Tasks that hold the key: leased, or between two attempts.
     pub under_way: u32,
     /// Tasks that have not ended.
     pub tasks: u32,
     /// The first of its lanes.
-    pub lanes: Place,
+    pub lanes: SlotIndex,
     used: bool,
 }
 
@@ -65,20 +66,20 @@ impl Flow {
 /// A flow's tasks of one priority.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// Its flow.
-    pub flow: Place,
-    /// Its priority.
+    /// The flow that it belongs to.
+    pub flow: SlotIndex,
+    /// Priority of its tasks, from 0 to 9.
     pub priority: u8,
     /// Whether it stands in the ring.
     pub in_ring: bool,
     /// The task that goes first.
-    pub head: Place,
+    pub head: SlotIndex,
     /// The one that goes last.
-    pub tail: Place,
+    pub tail: SlotIndex,
     /// Neighbours in the ring.
     pub ring: Links,
     /// The flow's next lane.
-    pub sibling: Place,
+    pub sibling: SlotIndex,
 }
 
 impl Default for Lane {
@@ -121,7 +122,7 @@ impl Default for Rings {
 
 impl Rings {
     /// Puts a lane last in its ring, unless it stands there already.
-    pub fn enter(&mut self, lanes: &mut Slab<Lane>, place: Place) {
+    pub fn enter(&mut self, lanes: &mut Slab<Lane>, place: SlotIndex) {
         let lane = lanes.get(place);
         if lane.in_ring {
             return;
@@ -143,7 +144,7 @@ impl Rings {
     }
 
     /// Takes a lane out of its ring, if it stands there.
-    pub fn leave(&mut self, lanes: &mut Slab<Lane>, place: Place) {
+    pub fn leave(&mut self, lanes: &mut Slab<Lane>, place: SlotIndex) {
         let lane = lanes.get(place);
         if !lane.in_ring {
             return;
@@ -166,19 +167,19 @@ impl Rings {
     }
 
     /// Whether tasks of another priority than the usual one are ready.
-    pub fn has_priorities(&self) -> bool {
+    pub(crate) fn has_priorities(&self) -> bool {
         self.occupied & !(1 << PRIORITY_DEFAULT) != 0
     }
 
-    /// The lane whose turn it is: of the highest priority, where each `aging_ms` that the first task of
-    /// a ring has waited counts as one priority more. Zero: strictly by priority.
+    /// The lane whose turn it is: of the highest priority, where each `aging_ms` that the first
+    /// task of a ring has waited counts as one priority more. Zero: strictly by priority.
     pub fn front(
         &self,
         lanes: &Slab<Lane>,
         entries: &Slab<Entry>,
         aging_ms: u64,
         now_ms: u64,
-    ) -> Option<Place> {
+    ) -> Option<SlotIndex> {
         let highest = 15u32.checked_sub(self.occupied.leading_zeros())? as usize;
         if aging_ms == 0 || self.occupied & (self.occupied - 1) == 0 {
             return Some(self.ends[highest].next);
@@ -197,7 +198,12 @@ impl Rings {
 }
 
 /// Puts a task last in its lane.
-pub fn push_back(lanes: &mut Slab<Lane>, entries: &mut Slab<Entry>, lane: Place, task: Place) {
+pub fn push_back(
+    lanes: &mut Slab<Lane>,
+    entries: &mut Slab<Entry>,
+    lane: SlotIndex,
+    task: SlotIndex,
+) {
     let row = lanes.get_mut(lane);
     let tail = std::mem::replace(&mut row.tail, task);
     if row.head == NOWHERE {
@@ -213,7 +219,12 @@ pub fn push_back(lanes: &mut Slab<Lane>, entries: &mut Slab<Entry>, lane: Place,
 }
 
 /// Puts a task first in its lane.
-pub fn push_front(lanes: &mut Slab<Lane>, entries: &mut Slab<Entry>, lane: Place, task: Place) {
+pub fn push_front(
+    lanes: &mut Slab<Lane>,
+    entries: &mut Slab<Entry>,
+    lane: SlotIndex,
+    task: SlotIndex,
+) {
     let row = lanes.get_mut(lane);
     let head = std::mem::replace(&mut row.head, task);
     if row.tail == NOWHERE {
@@ -229,7 +240,12 @@ pub fn push_front(lanes: &mut Slab<Lane>, entries: &mut Slab<Entry>, lane: Place
 }
 
 /// Takes a task out of its lane.
-pub fn take_out(lanes: &mut Slab<Lane>, entries: &mut Slab<Entry>, lane: Place, task: Place) {
+pub(crate) fn take_out(
+    lanes: &mut Slab<Lane>,
+    entries: &mut Slab<Entry>,
+    lane: SlotIndex,
+    task: SlotIndex,
+) {
     let links = std::mem::take(&mut entries.get_mut(task).links);
     match links.prev {
         NOWHERE => lanes.get_mut(lane).head = links.next,

@@ -1,29 +1,30 @@
 //! The tasks of one queue in one state, in the order in which they came into it.
 //!
-//! A doubly linked list through the entries. Every so often an entry is noted as a landmark, so that a
-//! cursor finds its place again after the entry it named has moved on: from the landmark before it.
+//! A doubly linked list through the entries. Every so often an entry is noted as a landmark, so
+//! that a cursor finds its place again after the entry it named has moved on: from the landmark
+//! before it.
 
 use std::collections::BTreeMap;
 
 use super::entry::{Entry, flag};
-use super::slab::{NOWHERE, Place, Slab};
+use super::slab::{NOWHERE, Slab, SlotIndex};
 use super::wheel::Links;
 
 /// Entries from one landmark to the next.
 const STRIDE: u64 = 1_024;
 
-/// See the module.
+/// Links and landmarks of a list of tasks.
 #[derive(Clone, Debug)]
 pub struct List {
-    /// The oldest.
-    pub head: Place,
-    /// The newest.
-    pub tail: Place,
+    /// The oldest row of the list.
+    pub head: SlotIndex,
+    /// The newest row of the list.
+    pub tail: SlotIndex,
     /// How many there are.
     pub len: u64,
     /// The ordinal of the next to come.
     pub next_ordinal: u64,
-    landmarks: BTreeMap<u64, Place>,
+    landmarks: BTreeMap<u64, SlotIndex>,
 }
 
 impl Default for List {
@@ -40,7 +41,7 @@ impl Default for List {
 
 impl List {
     /// Adds an entry as the newest.
-    pub fn push(&mut self, entries: &mut Slab<Entry>, place: Place) {
+    pub fn push(&mut self, entries: &mut Slab<Entry>, place: SlotIndex) {
         let tail = self.tail;
         let entry = entries.get_mut(place);
         entry.list = Links {
@@ -62,7 +63,7 @@ impl List {
     }
 
     /// Takes an entry out.
-    pub fn remove(&mut self, entries: &mut Slab<Entry>, place: Place) {
+    pub fn remove(&mut self, entries: &mut Slab<Entry>, place: SlotIndex) {
         let entry = entries.get_mut(place);
         let (links, ordinal) = (entry.list, entry.ordinal);
         let was_landmark = entry.has(flag::LANDMARK);
@@ -82,7 +83,7 @@ impl List {
     }
 
     /// The entry after a landmark that leaves takes its part, unless it is one itself.
-    fn move_landmark(&mut self, entries: &mut Slab<Entry>, ordinal: u64, next: Place) {
+    fn move_landmark(&mut self, entries: &mut Slab<Entry>, ordinal: u64, next: SlotIndex) {
         self.landmarks.remove(&ordinal);
         if next == NOWHERE || entries.get(next).has(flag::LANDMARK) {
             return;
@@ -93,7 +94,7 @@ impl List {
     }
 
     /// The first entry whose ordinal is this one or a later one.
-    pub fn from(&self, entries: &Slab<Entry>, ordinal: u64) -> Place {
+    pub fn from(&self, entries: &Slab<Entry>, ordinal: u64) -> SlotIndex {
         let mut place = self
             .landmarks
             .range(..=ordinal)
@@ -106,14 +107,14 @@ impl List {
     }
 
     /// The landmarks, for a snapshot.
-    pub fn landmarks(&self) -> impl Iterator<Item = (u64, Place)> {
+    pub(crate) fn landmarks(&self) -> impl Iterator<Item = (u64, SlotIndex)> {
         self.landmarks
             .iter()
             .map(|(ordinal, place)| (*ordinal, *place))
     }
 
     /// Notes a landmark again that [`List::landmarks`] gave.
-    pub fn restore_landmark(&mut self, ordinal: u64, place: Place) {
+    pub(crate) fn restore_landmark(&mut self, ordinal: u64, place: SlotIndex) {
         self.landmarks.insert(ordinal, place);
     }
 }

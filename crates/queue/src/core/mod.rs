@@ -1,14 +1,14 @@
 //! The partition as a pure state machine: no clock, no disk, no tokio, no chance of its own.
 
 pub mod command;
+pub(crate) mod cow_page_map;
 pub mod entry;
-pub mod intern;
+pub mod hash_index;
+pub(crate) mod intern;
 pub mod lanes;
 pub mod list;
-pub mod numbered;
-pub mod places;
 pub mod retry;
-pub mod slab;
+pub(crate) mod slab;
 pub mod state;
-pub mod tables;
-pub mod wheel;
+pub(crate) mod task_index;
+pub(crate) mod wheel;

@@ -1,20 +1,21 @@
 //! Rows at stable places, in pages that a snapshot can share while the rows change.
 //!
-//! [`Slab::share`] costs one small allocation a page. Afterwards the first change of a shared page copies that
-//! page, so that whoever holds what was shared still sees the rows as they were. A page that is not shared is
-//! changed without asking a reference count, which would be the dearest part of a change.
+//! [`Slab::share`] costs one small allocation a page. Afterwards the first change of a shared page
+//! copies that page, so that the shared copy still has the rows as they were. A page that is not
+//! shared is changed without asking a reference count, which would be the dearest part of a change.
 
 use std::sync::Arc;
 
-/// The memory of a page, copied in a few microseconds. Allocators have just this size, as they have four
-/// or eight between powers of two: with a power of two of entries a page would leave 7% of its memory empty.
+/// The memory of a page, copied in a few microseconds. Allocators have just this size, as they have
+/// four or eight between powers of two: with a power of two of entries a page would leave 7% of its
+/// memory empty.
 const PAGE_BYTES: usize = 56 << 10;
 
 /// The place of a row in its slab.
-pub type Place = u32;
+pub type SlotIndex = u32;
 
-/// No place.
-pub const NOWHERE: Place = u32::MAX;
+/// Stands for no place.
+pub const NOWHERE: SlotIndex = u32::MAX;
 
 /// A row that can be kept in a slab. Its default marks a free place.
 pub trait Row: Clone + Default {
@@ -25,16 +26,16 @@ pub trait Row: Clone + Default {
 /// Free places in a full chunk.
 const CHUNK_PLACES: usize = 4_096;
 
-/// Free places, used last in, first out. All but the last few are in chunks that never change, so that
-/// a clone is short however many there are.
+/// Free places, used last in, first out. All but the last few are in chunks that never change, so
+/// that a clone is short however many there are.
 #[derive(Clone, Debug, Default)]
 struct Free {
-    full: Vec<Arc<[Place]>>,
-    last: Vec<Place>,
+    full: Vec<Arc<[SlotIndex]>>,
+    last: Vec<SlotIndex>,
 }
 
 impl Free {
-    fn push(&mut self, place: Place) {
+    fn push(&mut self, place: SlotIndex) {
         if self.last.len() == CHUNK_PLACES {
             self.full.push(self.last.as_slice().into());
             self.last.clear();
@@ -42,7 +43,7 @@ impl Free {
         self.last.push(place);
     }
 
-    fn pop(&mut self) -> Option<Place> {
+    fn pop(&mut self) -> Option<SlotIndex> {
         if self.last.is_empty() {
             self.last.extend_from_slice(&self.full.pop()?);
         }
@@ -53,49 +54,49 @@ impl Free {
         self.full.len() * CHUNK_PLACES + self.last.len()
     }
 
-    fn iter(&self) -> impl Iterator<Item = Place> {
+    fn iter(&self) -> impl Iterator<Item = SlotIndex> {
         let full = self.full.iter().flat_map(|chunk| chunk.iter());
         full.chain(&self.last).copied()
     }
 }
 
 #[derive(Clone, Debug)]
-enum Page<R> {
+enum SlabPage<R> {
     /// Of this slab alone.
     Own(Box<[R]>),
     /// Perhaps of others too.
     Shared(Arc<Box<[R]>>),
 }
 
-impl<R: Clone> Page<R> {
+impl<R: Clone> SlabPage<R> {
     fn rows(&self) -> &[R] {
         match self {
-            Page::Own(rows) => rows,
-            Page::Shared(rows) => rows,
+            SlabPage::Own(rows) => rows,
+            SlabPage::Shared(rows) => rows,
         }
     }
 
     /// The rows, to be changed; a shared page becomes a copy of itself.
     fn rows_mut(&mut self) -> &mut [R] {
-        if let Page::Shared(_) = self {
+        if let SlabPage::Shared(_) = self {
             self.part();
         }
         match self {
-            Page::Own(rows) => rows,
-            Page::Shared(_) => unreachable!("it has just become its own"),
+            SlabPage::Own(rows) => rows,
+            SlabPage::Shared(_) => unreachable!("it has just become its own"),
         }
     }
 
     #[cold]
     fn part(&mut self) {
-        if let Page::Shared(rows) = std::mem::replace(self, Page::Own(Box::default())) {
-            *self = Page::Own(Arc::unwrap_or_clone(rows));
+        if let SlabPage::Shared(rows) = std::mem::replace(self, SlabPage::Own(Box::default())) {
+            *self = SlabPage::Own(Arc::unwrap_or_clone(rows));
         }
     }
 
     fn share(&mut self) -> Self {
-        if let Page::Own(rows) = self {
-            *self = Page::Shared(Arc::new(std::mem::take(rows)));
+        if let SlabPage::Own(rows) = self {
+            *self = SlabPage::Shared(Arc::new(std::mem::take(rows)));
         }
         self.clone()
     }
@@ -103,13 +104,14 @@ impl<R: Clone> Page<R> {
 
 /// Rows by place.
 ///
-/// A place is used again once its row is gone: what refers to a row by its place must let go of it before.
+/// A place is used again once its row is gone: references to a row by its place must be removed
+/// before.
 #[derive(Clone, Debug)]
 pub struct Slab<R> {
-    pages: Vec<Page<R>>,
+    pages: Vec<SlabPage<R>>,
     free: Free,
     /// Places that have been in use at least once.
-    used: Place,
+    used: SlotIndex,
 }
 
 impl<R> Default for Slab<R> {
@@ -124,22 +126,22 @@ impl<R> Default for Slab<R> {
 
 impl<R: Row> Slab<R> {
     /// Rows in a page.
-    const PAGE_ROWS: Place = (PAGE_BYTES / size_of::<R>()) as Place;
+    const PAGE_ROWS: SlotIndex = (PAGE_BYTES / size_of::<R>()) as SlotIndex;
 
     /// Page and row of a place.
-    fn split(place: Place) -> (usize, usize) {
+    fn split(place: SlotIndex) -> (usize, usize) {
         let page = place / Self::PAGE_ROWS;
         (page as usize, (place - page * Self::PAGE_ROWS) as usize)
     }
 
     /// The row at a place in use.
-    pub fn get(&self, place: Place) -> &R {
+    pub fn get(&self, place: SlotIndex) -> &R {
         let (page, row) = Self::split(place);
         &self.pages[page].rows()[row]
     }
 
     /// The row at a place in use, to be changed.
-    pub fn get_mut(&mut self, place: Place) -> &mut R {
+    pub fn get_mut(&mut self, place: SlotIndex) -> &mut R {
         let (page, row) = Self::split(place);
         &mut self.pages[page].rows_mut()[row]
     }
@@ -148,7 +150,7 @@ impl<R: Row> Slab<R> {
     ///
     /// # Panics
     /// When all 2^32 − 1 places are in use; limits refuse tasks long before.
-    pub fn insert(&mut self, row: R) -> Place {
+    pub fn insert(&mut self, row: R) -> SlotIndex {
         let place = self.free.pop().unwrap_or_else(|| {
             let place = self.used;
             assert!(place < NOWHERE, "the slab is full");
@@ -157,14 +159,14 @@ impl<R: Row> Slab<R> {
         });
         if Self::split(place).0 == self.pages.len() {
             let rows = (0..Self::PAGE_ROWS).map(|_| R::default());
-            self.pages.push(Page::Own(rows.collect()));
+            self.pages.push(SlabPage::Own(rows.collect()));
         }
         *self.get_mut(place) = row;
         place
     }
 
     /// Frees a place and returns what was there.
-    pub fn remove(&mut self, place: Place) -> R {
+    pub fn remove(&mut self, place: SlotIndex) -> R {
         self.free.push(place);
         std::mem::take(self.get_mut(place))
     }
@@ -172,13 +174,13 @@ impl<R: Row> Slab<R> {
     /// The rows as they are now, which stay so whatever becomes of this slab.
     pub fn share(&mut self) -> Self {
         Self {
-            pages: self.pages.iter_mut().map(Page::share).collect(),
+            pages: self.pages.iter_mut().map(SlabPage::share).collect(),
             free: self.free.clone(),
             used: self.used,
         }
     }
 
-    /// Rows in use.
+    /// Number of rows in use.
     pub fn len(&self) -> usize {
         self.used as usize - self.free.len()
     }
@@ -189,12 +191,12 @@ impl<R: Row> Slab<R> {
     }
 
     /// Places that were in use and are free, the next to be used last.
-    pub fn free(&self) -> impl Iterator<Item = Place> {
+    pub fn free(&self) -> impl Iterator<Item = SlotIndex> {
         self.free.iter()
     }
 
     /// How many places have ever been in use: the length of [`Slab::places`].
-    pub fn extent(&self) -> Place {
+    pub fn extent(&self) -> SlotIndex {
         self.used
     }
 
@@ -203,9 +205,9 @@ impl<R: Row> Slab<R> {
         (0..self.used).map(|place| Some(self.get(place)).filter(|row| !row.is_free()))
     }
 
-    /// Rebuilds a slab from the places that [`Slab::places`] gave, and [`Slab::free`]: it then goes on
-    /// exactly as the one it was taken from.
-    pub fn restore(places: impl Iterator<Item = Option<R>>, free: Vec<Place>) -> Self {
+    /// Rebuilds a slab from the places that [`Slab::places`] gave, and [`Slab::free`]: it then goes
+    /// on exactly as the one it was taken from.
+    pub fn restore(places: impl Iterator<Item = Option<R>>, free: Vec<SlotIndex>) -> Self {
         let mut slab = Self::default();
         for row in places {
             slab.insert(row.unwrap_or_default());

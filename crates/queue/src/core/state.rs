@@ -1,369 +1,51 @@
 //! One partition's tasks: everything known of them but their payloads and results.
 //!
-//! The parts of the machine are below: `rows` and `index` (what it keeps, and how it finds it), `moves`
-//! (from state to state), `lease` (handing out and taking back), `time` (what is due), `step` (the time
-//! becomes another one), `admin` (what people ask for), `bytes` (what records hold), `shared` (records that
-//! several tasks refer to), `tenants` (what each of them has), `chain` (tasks that wait for others),
-//! `schedule`, and `look`.
+//! `machine` has the state and the commands that change it. The parts of the machine are beside it:
+//! `rows` and `index` (what it keeps, and how it finds it), `transitions` (from state to state),
+//! `lease` (handing out and taking back), `time` (what is due), `step` (the time becomes another
+//! one), `admin` (what people ask for), `bytes` (what records hold), `shared` (records that several
+//! tasks refer to), `tenants` and `tenant_load` (what each of them has), `chain` and `message`
+//! (tasks that wait for others), `schedule` and `ticks`, and `queries`.
 
 mod admin;
+mod allocation_counts;
 mod bytes;
-mod census;
 mod chain;
-mod image;
 mod index;
 mod lease;
-mod look;
-mod moves;
+mod machine;
+mod message;
+mod past_attempts;
+mod queries;
+mod ready_position;
 mod rows;
 mod schedule;
 mod shared;
+mod shared_record;
+mod snapshot;
 mod step;
+mod tenant_load;
 mod tenants;
+mod ticks;
 mod time;
+mod transitions;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use lease::Turn;
-
-pub use admin::Purged;
+pub use admin::PurgeResult;
 #[doc(hidden)]
-pub use census::Census;
-pub use chain::{DEPENDENTS_MAX, Message, MessageKind, tenant_mark};
-pub use image::Image;
-pub use lease::{Claimed, Fate};
-pub use look::{Counts, Page};
-pub use rows::{About, Change, Enqueued, LostLease, News, Past, Queue, Queues, TaskRef, Unique};
-pub use schedule::{CALLBACKS, NEVER_MS, Schedule, callback_key};
-pub use shared::{RecordOwner, SharedRecord};
+pub use allocation_counts::AllocationCounts;
+pub use chain::DEPENDENTS_MAX;
+pub use lease::{ClaimedTask, LeaseStatus};
+pub use machine::State;
+pub use message::{Message, MessageKind, tenant_mark};
+pub use queries::{SlotPage, StateCounts};
+pub use rows::{
+    EndedTask, EnqueueOutcome, LostLease, PastAttempt, Queue, QueueTable, StateChange, StateEvents,
+    TaskRef, Unique,
+};
+pub use schedule::{CALLBACKS, NEVER_MS, Schedule, ScheduleKey, callback_key};
+pub use shared_record::{RecordOwner, SharedRecord};
+pub use snapshot::StateSnapshot;
 pub use tenants::{TaskLoad, Tenants};
-
-use super::command::{Command, Enqueue, Refusal};
-use super::entry::{Entry, TaskState, flag};
-use super::intern::{Interner, Values};
-use super::lanes::{self, Flow, Lane, Rings};
-use super::list::List;
-use super::numbered::Numbered;
-use super::places::Places;
-use super::retry::mix;
-use super::slab::{NOWHERE, Place, Row, Slab};
-use super::tables::Tables;
-use super::wheel::{Links, Timed, Wheel};
-use crate::model::{AttemptEnd, QueueSettings, TaskId, TaskOptions};
-
-/// Past attempts kept of a task.
-pub const ATTEMPTS_KEPT: usize = 10;
-
-/// See the module.
-#[derive(Clone, Debug)]
-pub struct State {
-    pub(super) now_ms: u64,
-    pub(super) seed: u64,
-    pub(super) epoch: u32,
-    pub(super) instance: u16,
-    pub(super) grace_until_ms: u64,
-    pub(super) next_number: u64,
-    /// Leases given in this epoch.
-    pub(super) leases: u64,
-    /// Bytes of what records hold of tasks and schedules.
-    bytes: u64,
-    /// Callbacks of tasks that have not ended.
-    promised: u64,
-    pub(super) next_message: u64,
-    pub(super) entries: Slab<Entry>,
-    pub(super) numbers: Places,
-    pub(super) timers: Wheel,
-    pub(super) queues: Queues,
-    pub(super) flows: Slab<Flow>,
-    flow_places: Tables,
-    pub(super) lanes: Slab<Lane>,
-    pub(super) uniques: Slab<Unique>,
-    unique_places: Tables,
-    pub(super) unique_timers: Wheel,
-    pub(super) pasts: Slab<Past>,
-    pub(super) options: Interner<TaskOptions>,
-    pub(super) tags: Interner<Box<[u8]>>,
-    pub(super) workers: Interner<Box<str>>,
-    /// One more than the highest id that a queue has had: ids are not used again.
-    pub(super) next_queue: u32,
-    /// Queues that are deleted and still have tasks, or are about to be forgotten.
-    pub(super) leaving: BTreeSet<u32>,
-    /// When the oldest of a list of ended tasks may be too old: queue and state.
-    pub(super) retentions: BTreeSet<(u64, u32, TaskState)>,
-    /// Lists of ended tasks that are longer than their queue keeps, since it has come to keep fewer.
-    pub(super) crowded: BTreeSet<(u32, TaskState)>,
-    /// Which tasks wait for a task here.
-    pub(super) awaited: Numbered<BTreeSet<TaskId>>,
-    /// What tasks here wait for.
-    pub(super) waits: Numbered<Vec<TaskId>>,
-    pub(super) messages: Numbered<Message>,
-    pub(super) schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
-    ticks: schedule::Ticks,
-    waiting_ticks: schedule::WaitingTicks,
-    /// What tasks here tell of that are callbacks.
-    pub(super) callbacks: Numbered<About>,
-    /// Records that several tasks refer to, by sequence number.
-    pub(super) shared: Numbered<SharedRecord>,
-    pub(super) tenants: Tenants,
-    /// See [`News`].
-    pub news: News,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            now_ms: 0,
-            seed: 0,
-            epoch: 0,
-            instance: 0,
-            grace_until_ms: 0,
-            next_number: 1,
-            leases: 0,
-            bytes: 0,
-            promised: 0,
-            next_message: 1,
-            entries: Slab::default(),
-            numbers: Places::default(),
-            timers: Wheel::new(0),
-            queues: Queues::default(),
-            flows: Slab::default(),
-            flow_places: Tables::default(),
-            lanes: Slab::default(),
-            uniques: Slab::default(),
-            unique_places: Tables::default(),
-            unique_timers: Wheel::new(0),
-            pasts: Slab::default(),
-            options: Interner::default(),
-            tags: Interner::default(),
-            workers: Interner::default(),
-            next_queue: 0,
-            leaving: BTreeSet::new(),
-            retentions: BTreeSet::new(),
-            crowded: BTreeSet::new(),
-            awaited: Numbered::default(),
-            waits: Numbered::default(),
-            messages: Numbered::default(),
-            schedules: BTreeMap::new(),
-            ticks: BTreeSet::new(),
-            waiting_ticks: BTreeMap::new(),
-            callbacks: Numbered::default(),
-            shared: Numbered::default(),
-            tenants: Tenants::default(),
-            news: News::default(),
-        }
-    }
-}
-
-impl State {
-    /// Does what the record `seq` of the log says. A replay calls this; whoever drives the partition
-    /// calls the typed methods, and logs what they did.
-    ///
-    /// # Errors
-    /// [`Refusal`]; nothing has changed then.
-    pub fn apply(&mut self, seq: u64, command: &Command<'_>) -> Result<(), Refusal> {
-        match command {
-            Command::Clock { now_ms, seed } => self.set_clock(*now_ms, *seed),
-            Command::Step { by_ms } => self.step_clock(*by_ms),
-            Command::Epoch {
-                epoch,
-                instance,
-                grace_ms,
-            } => self.begin_epoch(*epoch, *instance, *grace_ms),
-            Command::PutQueue {
-                queue,
-                tenant,
-                name,
-                settings,
-            } => self.put_queue(*queue, tenant, name, settings),
-            Command::SetFlow {
-                queue,
-                paused,
-                draining,
-            } => self.set_flow(*queue, *paused, *draining)?,
-            Command::DeleteQueue { queue } => self.delete_queue(*queue)?,
-            Command::Enqueue(task) => drop(self.enqueue(seq, task)?),
-            // It frames records of the log and changes nothing by itself.
-            Command::Chain { .. } => {}
-            Command::Claim {
-                queue,
-                worker,
-                count,
-                lease_ms,
-            } => self.claim(*queue, worker, *count, *lease_ms, &mut Vec::new()),
-            Command::Complete(held) => drop(self.complete(seq, held)?),
-            Command::CompleteAttached(held) => drop(self.complete_attached(seq, held)?),
-            Command::Fail { held, permanent } => drop(self.fail(seq, held, *permanent)?),
-            Command::Defer {
-                held,
-                delay_ms,
-                how,
-            } => drop(self.defer(seq, held, *delay_ms, *how)?),
-            Command::Heartbeat { held, lease_ms } => drop(self.heartbeat(held, *lease_ms)?),
-            Command::Cancel { number } => self.cancel(*number)?,
-            Command::Requeue { number, key } => self.requeue(*number, *key)?,
-            Command::Delete { number } => self.delete(*number)?,
-            Command::Purge {
-                queue,
-                states,
-                count,
-            } => drop(self.purge(*queue, *states, *count)?),
-            Command::Advance { budget } => drop(self.advance(*budget)),
-            Command::Await { .. } | Command::Resolve { .. } | Command::Delivered { .. } => {
-                self.apply_chain(seq, command);
-            }
-            Command::PutSchedule(schedule) => self.put_schedule(seq, schedule)?,
-            Command::DeleteSchedule { tenant, name } => self.delete_schedule(tenant, name)?,
-            Command::PauseSchedule {
-                tenant,
-                name,
-                paused,
-                next_ms,
-            } => self.pause_schedule(tenant, name, *paused, *next_ms)?,
-            Command::Tick {
-                tenant,
-                name,
-                tick_ms,
-                next_ms,
-                tasks,
-            } => drop(self.tick(tenant, name, *tick_ms, *next_ms, *tasks)?),
-        }
-        Ok(())
-    }
-
-    /// Sets time and chance for what follows. Time goes back by [`State::step_clock`] alone.
-    pub fn set_clock(&mut self, now_ms: u64, seed: u64) {
-        self.now_ms = self.now_ms.max(now_ms);
-        self.seed = seed;
-    }
-
-    /// The time of the latest clock, in Unix milliseconds.
-    pub fn now_ms(&self) -> u64 {
-        self.now_ms
-    }
-
-    /// The latest epoch.
-    pub fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    /// See [`Command::Epoch`]. One that is not higher than any before has no effect: leases would be
-    /// given twice.
-    pub fn begin_epoch(&mut self, epoch: u32, instance: u16, grace_ms: u64) {
-        if epoch <= self.epoch {
-            return;
-        }
-        if self.epoch == 0 {
-            self.instance = instance;
-        }
-        (self.epoch, self.leases) = (epoch, 0);
-        self.grace_until_ms = self.now_ms.saturating_add(grace_ms);
-        self.ask_again();
-    }
-
-    /// Whether a queue takes new tasks in.
-    ///
-    /// # Errors
-    /// [`Refusal::QueueUnknown`] and [`Refusal::Draining`].
-    pub fn check_intake(&self, queue: u32) -> Result<(), Refusal> {
-        if self.queue(queue)?.draining {
-            return Err(Refusal::Draining);
-        }
-        Ok(())
-    }
-
-    /// Makes a task whose content is in record `seq`.
-    ///
-    /// # Errors
-    /// [`Refusal`] when the queue takes nothing in.
-    pub fn enqueue(&mut self, seq: u64, task: &Enqueue<'_>) -> Result<Enqueued, Refusal> {
-        self.check_intake(task.queue)?;
-        let keys = [task.origin, task.unique];
-        if let Some(first) = self.made_before(keys) {
-            return Ok(Enqueued::Replayed(first));
-        }
-        for (hash, window_ms) in keys.into_iter().flatten() {
-            let task = self.next_task(task.shard);
-            self.remember(hash, task, window_ms);
-        }
-        Ok(Enqueued::Made(self.make(seq, task, 0, task.bytes())))
-    }
-
-    /// The task that was made under the first of these keys that is remembered.
-    pub fn made_before(&self, keys: [Option<(u128, u64)>; 2]) -> Option<TaskRef> {
-        let mut keys = keys.into_iter().flatten();
-        keys.find_map(|(hash, _)| self.remembered(hash))
-    }
-
-    /// What the next task will be called.
-    fn next_task(&self, shard: u16) -> TaskRef {
-        TaskRef {
-            number: self.next_number,
-            created_ms: self.now_ms,
-            shard,
-        }
-    }
-
-    /// Makes a task with these flags besides those that follow from it. Of record `seq` it has so many bytes: none
-    /// of one that it shares.
-    fn make(&mut self, seq: u64, task: &Enqueue<'_>, flags: u16, bytes: u32) -> TaskRef {
-        let made = self.next_task(task.shard);
-        self.next_number += 1;
-        let options = match task.options == TaskOptions::default() {
-            true => 0,
-            false => self.options.acquire(&task.options),
-        };
-        let tags = match task.tags {
-            [] => 0,
-            tags => self.tags.acquire(tags),
-        };
-        let lane = self.lane_for(task.queue, task.key, task.priority);
-        let mut flags = flags | flag::USED;
-        if task.callback {
-            flags |= flag::CALLBACK;
-        }
-        if task.run_at_ms > 0 {
-            flags |= flag::RUN_AT;
-        }
-        let begin_ms = if task.delay_ms > 0 {
-            self.now_ms.saturating_add(task.delay_ms)
-        } else {
-            task.run_at_ms
-        };
-        let state = match (task.after.is_empty(), begin_ms > self.now_ms) {
-            (false, _) => TaskState::Waiting,
-            (true, true) => TaskState::Delayed,
-            (true, false) => TaskState::Ready,
-        };
-        let place = self.entries.insert(Entry {
-            number: made.number,
-            record: seq,
-            created_ms: made.created_ms.into(),
-            // When a task that waits for others may begin at the earliest.
-            at_ms: begin_ms,
-            queue: task.queue,
-            lane,
-            options,
-            tags,
-            shard: task.shard,
-            bytes,
-            priority: task.priority,
-            flags,
-            state,
-            ..Entry::default()
-        });
-        self.numbers.insert(made.number, place);
-        self.count_task(place);
-        match state {
-            TaskState::Waiting => {
-                self.enter(place, state);
-                self.wait_for(place, task.after);
-            }
-            TaskState::Delayed => self.delay(place, begin_ms),
-            _ => self.make_ready(place, Turn::Last),
-        }
-        made
-    }
-}
 
 #[cfg(test)]
 mod tests;

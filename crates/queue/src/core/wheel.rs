@@ -3,11 +3,11 @@
 //! Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7, with one slot a
 //! millisecond on the lowest level and 64 slots a level. The level of a timer is that of the
 //! highest digit (base 64) in which its time differs from the wheel's, so that a timer only ever
-//! moves down. Timers move one by one and each move is work that counts against a budget: a
-//! million timers due in one second are spread over as many calls as it takes. Those that are due at
-//! the same time come in the order in which they were inserted, also then.
+//! moves down. Timers move one by one and each move is work that counts against a budget: a million
+//! timers due in one second are spread over as many calls as it takes. Those that are due at the
+//! same time come in the order in which they were inserted, also then.
 
-use super::slab::{NOWHERE, Place, Row, Slab};
+use super::slab::{NOWHERE, Row, Slab, SlotIndex};
 
 const LEVELS: usize = 8;
 const SLOT_BITS: u32 = 6;
@@ -15,15 +15,15 @@ const SLOTS: usize = 1 << SLOT_BITS;
 const ALL_SLOTS: usize = LEVELS * SLOTS;
 
 /// The last moment a wheel can tell apart: some nine thousand years after 1970.
-pub const TIME_MAX_MS: u64 = (1 << (SLOT_BITS as u64 * LEVELS as u64)) - 1;
+pub(crate) const TIME_MAX_MS: u64 = (1 << (SLOT_BITS as u64 * LEVELS as u64)) - 1;
 
 /// The neighbours of a row in an intrusive doubly linked list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Links {
     /// The row after this one; for the last row of a wheel's slot, the slot itself.
-    pub next: Place,
+    pub next: SlotIndex,
     /// The row before this one; for the first row of a wheel's slot, the slot itself.
-    pub prev: Place,
+    pub prev: SlotIndex,
 }
 
 impl Default for Links {
@@ -36,7 +36,7 @@ impl Default for Links {
 }
 
 /// A row that can wait in a wheel.
-pub trait Timed: Row {
+pub trait TimerRow: Row {
     /// When it is due, in Unix milliseconds; must not change while it waits.
     fn due_ms(&self) -> u64;
 
@@ -53,7 +53,7 @@ pub struct Wheel {
     /// Everything due before this time has been handed out. Unix milliseconds.
     now_ms: u64,
     /// The first row of each slot, and then the last of each.
-    ends: Box<[Place; 2 * ALL_SLOTS]>,
+    ends: Box<[SlotIndex; 2 * ALL_SLOTS]>,
     /// Which slots of a level have timers.
     occupied: [u64; LEVELS],
     len: u64,
@@ -70,26 +70,26 @@ impl Wheel {
         }
     }
 
-    /// Timers that wait.
+    /// Number of timers that wait.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether none waits.
+    /// Whether no timer waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts a row to wait until it is due, after those that are due at the same time. One whose time has
-    /// passed is due at once.
-    pub fn insert<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place) {
+    /// Puts a row to wait until it is due, after those that are due at the same time. One whose
+    /// time has passed is due at once.
+    pub fn insert<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
         let due = self.reachable(rows.get(place).due_ms());
         let slot = self.entrance_of(due);
         self.push_last(rows, place, slot);
     }
 
     /// The same, before those that are due at the same time.
-    pub fn insert_first<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place) {
+    pub(crate) fn insert_first<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
         let slot = self.slot_of(self.reachable(rows.get(place).due_ms()));
         let head = self.ends[slot];
         if head == NOWHERE {
@@ -104,7 +104,7 @@ impl Wheel {
         self.len += 1;
     }
 
-    fn push_last<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place, slot: usize) {
+    fn push_last<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex, slot: usize) {
         let tail = std::mem::replace(&mut self.ends[ALL_SLOTS + slot], place);
         let prev = match tail {
             NOWHERE => {
@@ -123,7 +123,7 @@ impl Wheel {
     }
 
     /// Takes a row out that waits.
-    pub fn remove<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place) {
+    pub fn remove<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
         let links = std::mem::take(rows.get_mut(place).links_mut());
         let (before, after) = (slot_named(links.prev), slot_named(links.next));
         match before {
@@ -147,25 +147,25 @@ impl Wheel {
     }
 
     /// Takes out a row that is due at `now_ms`, or does one step towards it.
-    pub fn step<R: Timed>(&mut self, rows: &mut Slab<R>, now_ms: u64) -> Step {
+    pub fn step<R: TimerRow>(&mut self, rows: &mut Slab<R>, now_ms: u64) -> WheelStep {
         let Some((slot, start_ms)) = self.first_slot() else {
             self.now_ms = self.now_ms.max(now_ms);
-            return Step::Idle;
+            return WheelStep::Idle;
         };
         if start_ms > now_ms {
             // Still in the same slots as seen from there: no occupied one is passed over.
             self.now_ms = self.now_ms.max(now_ms);
-            return Step::Idle;
+            return WheelStep::Idle;
         }
         self.now_ms = self.now_ms.max(start_ms);
         let place = self.ends[slot];
         self.remove(rows, place);
         if slot < SLOTS {
-            return Step::Due(place);
+            return WheelStep::Due(place);
         }
         let finer = self.slot_of(self.reachable(rows.get(place).due_ms()));
         self.push_last(rows, place, finer);
-        Step::Moved
+        WheelStep::Moved
     }
 
     /// A time at which [`Wheel::step`] has something to do: never later than the first timer.
@@ -205,8 +205,8 @@ impl Wheel {
         due_ms.clamp(self.now_ms, TIME_MAX_MS)
     }
 
-    /// The slot for a new timer: its own, unless a coarser one whose time has begun is not empty yet.
-    /// What waits there and is due at the same time goes first.
+    /// The slot for a new timer: its own, unless a coarser one whose time has begun is not empty
+    /// yet. What waits there and is due at the same time goes first.
     fn entrance_of(&self, due_ms: u64) -> usize {
         let slot = self.slot_of(due_ms);
         for level in (slot / SLOTS + 1..LEVELS).rev() {
@@ -226,7 +226,7 @@ impl Wheel {
     }
 
     /// The rows that wait, those that are due at the same time in their order.
-    pub fn waiting<R: Timed>(&self, rows: &Slab<R>) -> Vec<Place> {
+    pub fn waiting<R: TimerRow>(&self, rows: &Slab<R>) -> Vec<SlotIndex> {
         let mut waiting = Vec::with_capacity(usize::try_from(self.len).unwrap_or(0));
         // Of those that are due at the same time, the first ones have moved to finer slots.
         for head in &self.ends[..ALL_SLOTS] {
@@ -240,12 +240,12 @@ impl Wheel {
     }
 
     /// What a snapshot must keep beside the rows: the time, the ends of slots, and [`Wheel::len`].
-    pub fn parts(&self) -> (u64, &[Place]) {
+    pub fn parts(&self) -> (u64, &[SlotIndex]) {
         (self.now_ms, &self.ends[..])
     }
 
     /// Rebuilds a wheel from what [`Wheel::parts`] gave; `None` for another number of ends.
-    pub fn restore(now_ms: u64, ends: &[Place], len: u64) -> Option<Self> {
+    pub fn restore(now_ms: u64, ends: &[SlotIndex], len: u64) -> Option<Self> {
         let mut wheel = Self::new(now_ms);
         *wheel.ends = ends.try_into().ok()?;
         for (slot, head) in wheel.ends[..ALL_SLOTS].iter().enumerate() {
@@ -258,24 +258,24 @@ impl Wheel {
     }
 }
 
-/// What [`Wheel::step`] did.
+/// Result of one [`Wheel::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WheelStep {
     /// This row is due and no longer waits.
-    Due(Place),
+    Due(SlotIndex),
     /// A timer moved to a finer slot.
     Moved,
-    /// Nothing is due.
+    /// No timer is due.
     Idle,
 }
 
 /// What stands in a link for a slot.
-fn name_of(slot: usize) -> Place {
-    NOWHERE - 1 - slot as Place
+fn name_of(slot: usize) -> SlotIndex {
+    NOWHERE - 1 - slot as SlotIndex
 }
 
 /// The slot that a link names when it names no row.
-fn slot_named(link: Place) -> Option<usize> {
+fn slot_named(link: SlotIndex) -> Option<usize> {
     let slot = (NOWHERE - 1).wrapping_sub(link) as usize;
     (slot < ALL_SLOTS).then_some(slot)
 }

@@ -1,6 +1,6 @@
 //! What users see of errors that come from below the engine.
 
-use egret_base::Rhythm;
+use egret_base::CronSchedule;
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -13,11 +13,11 @@ fn check(error: impl Into<QueueError>, expected: Expect) {
 #[test]
 fn rhythms_are_refused_by_the_part_that_is_wrong() {
     check(
-        Rhythm::new("61 * * * *", "").unwrap_err(),
+        CronSchedule::new("61 * * * *", "").unwrap_err(),
         expect!["invalid_request: cron: `61 * * * *`: Component error: Number out of bounds."],
     );
     check(
-        Rhythm::new("* * * * *", "Mars/Base").unwrap_err(),
+        CronSchedule::new("* * * * *", "Mars/Base").unwrap_err(),
         expect![
             "invalid_request: time_zone: `Mars/Base` is not one of the IANA database, such as Europe/Zurich"
         ],

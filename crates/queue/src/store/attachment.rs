@@ -1,18 +1,20 @@
 //! Attachments: results that are too large for the log, each in a file of its own.
 //!
-//! A file holds the bytes, then their content type, then a tail of fixed size that tells both apart and
-//! proves that the file is whole. What a task was completed with stands in its record, as a *manifest*.
+//! A file holds the bytes, then their content type, then a tail of fixed size that tells both apart
+//! and proves that the file is whole. What a task was completed with stands in its record, as a
+//! *manifest*.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
 use crate::error::QueueError;
-use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
+use egret_base::codec::{DecodeError, Reader, put_bytes, put_varint};
 
 const MAGIC: &[u8; 8] = b"EGRETATT";
 const VERSION: u16 = 1;
 
-/// Bytes of the tail: size, checksum, length of the content type, version, checksum of all that, magic.
+/// Bytes of the tail: size, checksum, length of the content type, version, checksum of all that,
+/// magic.
 const TAIL_BYTES: usize = 28;
 
 /// The longest name, in bytes.
@@ -22,6 +24,10 @@ pub const NAME_BYTES_MAX: usize = 128;
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
 const WHAT: &str = "an attachment's description";
+
+/// What a task is completed with beside its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest(pub(crate) Vec<u8>);
 
 /// What is known of an attachment without its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +54,8 @@ pub fn check_name(name: &str) -> Result<(), QueueError> {
     is_one.then_some(()).ok_or_else(|| QueueError::Invalid {
         what: "attachment",
         reason: format!(
-            "`{name}` is no name for one: it has 1 to {NAME_BYTES_MAX} letters, digits and `-_.`, not `.` first"
+            "`{name}` is not a valid name: use 1 to {NAME_BYTES_MAX} letters, digits and `-_.`, \
+             and do not begin with `.`"
         ),
     })
 }
@@ -63,7 +70,7 @@ pub fn check_content_type(content_type: &str) -> Result<(), QueueError> {
         && content_type.bytes().all(visible);
     is_one.then_some(()).ok_or_else(|| QueueError::Invalid {
         what: "content_type",
-        reason: format!("it has not 1 to {CONTENT_TYPE_BYTES_MAX} visible ASCII characters"),
+        reason: format!("it must have 1 to {CONTENT_TYPE_BYTES_MAX} visible ASCII characters"),
     })
 }
 
@@ -73,7 +80,7 @@ pub fn put_tail(out: &mut Vec<u8>, attachment: &Attachment) {
     out.extend_from_slice(attachment.content_type.as_bytes());
     out.extend_from_slice(&attachment.size_bytes.to_le_bytes());
     out.extend_from_slice(&attachment.crc32c.to_le_bytes());
-    let length = u16::try_from(attachment.content_type.len()).expect("it was checked");
+    let length = u16::try_from(attachment.content_type.len()).expect("the length was checked");
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&VERSION.to_le_bytes());
     let crc = crc32c::crc32c(&out[start..]);
@@ -84,9 +91,9 @@ pub fn put_tail(out: &mut Vec<u8>, attachment: &Attachment) {
 /// Reads the end of a file of `file_bytes`: its content type and its tail. The name is the file's.
 ///
 /// # Errors
-/// [`Malformed`] when [`put_tail`] has not written it.
-pub fn take_tail(end: &[u8], file_bytes: u64, name: &str) -> Result<Attachment, Malformed> {
-    let malformed = Malformed { what: WHAT };
+/// [`DecodeError`] when [`put_tail`] has not written it.
+pub fn take_tail(end: &[u8], file_bytes: u64, name: &str) -> Result<Attachment, DecodeError> {
+    let malformed = DecodeError { what: WHAT };
     let (rest, tail) = end.split_last_chunk::<TAIL_BYTES>().ok_or(malformed)?;
     let mut from = Reader::new(tail, WHAT);
     let (size_bytes, crc32c, length) = (from.u64()?, from.u32()?, from.u16()?);
@@ -137,8 +144,8 @@ pub fn put_manifest(out: &mut Vec<u8>, attachments: &[Attachment]) {
 /// Reads a manifest, and gives what comes after it.
 ///
 /// # Errors
-/// [`Malformed`] when there is none.
-pub fn take_manifest(bytes: &[u8]) -> Result<(Vec<Attachment>, &[u8]), Malformed> {
+/// [`DecodeError`] when there is none.
+pub fn take_manifest(bytes: &[u8]) -> Result<(Vec<Attachment>, &[u8]), DecodeError> {
     let mut from = Reader::new(bytes, WHAT);
     let mut inner = Reader::new(from.bytes()?, WHAT);
     let mut attachments = Vec::new();

@@ -1,13 +1,13 @@
-//! A chain of which the tasks lie in several partitions, as a file: written before the first of them is
-//! made and removed after the last, so that a start finishes what a crash has interrupted.
+//! A chain of which the tasks lie in several partitions, as a file: written before the first of
+//! them is made and removed after the last, so that a start finishes what a crash has interrupted.
 //!
-//! `EGCHAIN1`, the number of members, each with its record as in the log and the places of the members
-//! that it waits for, and the CRC-32C of all before it.
+//! `EGCHAIN1`, the number of members, each with its record as in the log and the places of the
+//! members that it waits for, and the CRC-32C of all before it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
+use egret_base::codec::{DecodeError, Reader, put_bytes, put_varint};
 use egret_base::durable;
 
 const MAGIC: &[u8] = b"EGCHAIN1";
@@ -41,8 +41,8 @@ pub fn encode(members: &[Member]) -> Vec<u8> {
 /// Reads what [`encode`] laid out.
 ///
 /// # Errors
-/// [`Malformed`] when it is something else, or damaged.
-pub fn decode(file: &[u8]) -> Result<Vec<Member>, Malformed> {
+/// [`DecodeError`] when it is something else, or damaged.
+pub fn decode(file: &[u8]) -> Result<Vec<Member>, DecodeError> {
     let whole = Reader::new(file, WHAT);
     let Some((content, checksum)) = file.split_last_chunk::<4>() else {
         return Err(whole.malformed());

@@ -1,26 +1,26 @@
 //! What a task carries that its partition does not look at.
 //!
 //! A record's content has two parts. The *private* one comes first, after its length. The rest is
-//! handed to workers as it is: the fields of a task in the wire format of Protocol Buffers, with the
-//! numbers they have in `Assignment` of `queue.proto`, so that a task is taken apart only for those
-//! who want to look into it.
+//! handed to workers as it is: the fields of a task in the wire format of Protocol Buffers, with
+//! the numbers they have in `Assignment` of `queue.proto`, so that a task is decoded only for
+//! readers that need its fields.
 
 use std::collections::BTreeMap;
 
 use serde::de::IgnoredAny;
 
 use crate::error::QueueError;
-use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
+use egret_base::codec::{DecodeError, Reader, put_bytes, put_varint};
 
 /// Numbers of fields in `Assignment`.
 mod field {
     pub const PAYLOAD: u64 = 3;
-    pub const FORMAT: u64 = 4;
-    pub const ORDERING_KEY: u64 = 10;
-    pub const TAGS: u64 = 12;
+    pub(crate) const FORMAT: u64 = 4;
+    pub(crate) const ORDERING_KEY: u64 = 10;
+    pub(crate) const TAGS: u64 = 12;
     pub const METADATA: u64 = 13;
-    pub const TRACEPARENT: u64 = 14;
-    pub const TRACESTATE: u64 = 15;
+    pub(crate) const TRACEPARENT: u64 = 14;
+    pub(crate) const TRACESTATE: u64 = 15;
 }
 
 /// Wire types of Protocol Buffers.
@@ -29,24 +29,24 @@ const EIGHT_BYTES: u64 = 1;
 const LENGTH: u64 = 2;
 const FOUR_BYTES: u64 = 5;
 
-/// What bytes are.
+/// Format of a payload or a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Any bytes.
+    /// Any bytes, which are not checked.
     #[default]
     Bytes,
-    /// UTF-8 JSON.
+    /// JSON, encoded as UTF-8.
     Json,
 }
 
 /// Refuses what is not UTF-8 JSON where its format says that it is.
-pub fn check_json(what: &'static str, bytes: &[u8]) -> Result<(), QueueError> {
-    // The parser does not look into strings that nobody wants.
+pub(crate) fn check_json(what: &'static str, bytes: &[u8]) -> Result<(), QueueError> {
+    // The parser skips the contents of strings.
     let text = std::str::from_utf8(bytes).ok();
     let parsed = text.and_then(|text| serde_json::from_str::<IgnoredAny>(text).ok());
     parsed.map(|_| ()).ok_or_else(|| QueueError::Invalid {
         what,
-        reason: "it is not JSON, as its format says".to_owned(),
+        reason: "its format is JSON, but it is not valid JSON".to_owned(),
     })
 }
 
@@ -59,20 +59,20 @@ pub struct Content<'a> {
     pub format: Format,
     /// Its ordering key; empty: none.
     pub ordering_key: &'a str,
-    /// Names and values.
+    /// Metadata, as names and values.
     pub metadata: BTreeMap<&'a str, &'a str>,
-    /// W3C trace context.
+    /// W3C trace context: `traceparent`.
     pub traceparent: &'a str,
-    /// W3C trace context.
+    /// W3C trace context: `tracestate`.
     pub tracestate: &'a str,
-    /// Not for workers.
+    /// Fields that workers do not get.
     pub private: Private<'a>,
 }
 
 /// What workers do not get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Private<'a> {
-    /// Who is told of the end; empty: nobody.
+    /// URL that is called when the task has ended; empty: none.
     pub callback_url: &'a str,
     /// Its unique key; empty: none.
     pub unique_key: &'a str,
@@ -91,7 +91,7 @@ fn put_field(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
     put_bytes(out, bytes);
 }
 
-/// Appends a content.
+/// Appends the encoded content to `out`.
 pub fn put(out: &mut Vec<u8>, content: &Content<'_>) {
     let private = &content.private;
     if *private == Private::default() {
@@ -124,8 +124,8 @@ pub fn put(out: &mut Vec<u8>, content: &Content<'_>) {
 /// The private part and that for workers.
 ///
 /// # Errors
-/// [`Malformed`] when this is no content.
-pub fn parts(content: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+/// [`DecodeError`] when this is no content.
+pub fn parts(content: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let mut from = Reader::new(content, WHAT);
     Ok((from.bytes()?, from.rest()))
 }
@@ -133,8 +133,8 @@ pub fn parts(content: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 /// Reads a private part.
 ///
 /// # Errors
-/// [`Malformed`] when it is none.
-pub fn private(bytes: &[u8]) -> Result<Private<'_>, Malformed> {
+/// [`DecodeError`] when it is none.
+pub fn private(bytes: &[u8]) -> Result<Private<'_>, DecodeError> {
     if bytes.is_empty() {
         return Ok(Private::default());
     }
@@ -151,8 +151,8 @@ const WHAT: &str = "a task's content";
 /// Reads a content.
 ///
 /// # Errors
-/// [`Malformed`] when it is none.
-pub fn take(content: &[u8]) -> Result<Content<'_>, Malformed> {
+/// [`DecodeError`] when it is none.
+pub fn take(content: &[u8]) -> Result<Content<'_>, DecodeError> {
     let (private_part, rest) = parts(content)?;
     Ok(Content {
         private: private(private_part)?,
@@ -163,8 +163,8 @@ pub fn take(content: &[u8]) -> Result<Content<'_>, Malformed> {
 /// Reads the part for workers, which has nothing private.
 ///
 /// # Errors
-/// [`Malformed`] when it is none.
-pub fn take_for_workers(fields: &[u8]) -> Result<Content<'_>, Malformed> {
+/// [`DecodeError`] when it is none.
+pub(crate) fn take_for_workers(fields: &[u8]) -> Result<Content<'_>, DecodeError> {
     let mut from = Reader::new(fields, WHAT);
     let mut result = Content::default();
     while !from.rest().is_empty() {
@@ -185,8 +185,8 @@ pub fn take_for_workers(fields: &[u8]) -> Result<Content<'_>, Malformed> {
     Ok(result)
 }
 
-/// A format that is not known here is that of bytes: nobody can say more of them.
-fn take_format(from: &mut Reader<'_>) -> Result<Format, Malformed> {
+/// An unknown format counts as bytes.
+fn take_format(from: &mut Reader<'_>) -> Result<Format, DecodeError> {
     Ok(match from.varint()? {
         1 => Format::Json,
         _ => Format::Bytes,
@@ -194,7 +194,7 @@ fn take_format(from: &mut Reader<'_>) -> Result<Format, Malformed> {
 }
 
 /// Passes over a field that is not known here: another version has written it.
-fn skip(from: &mut Reader<'_>, wire_type: u64) -> Result<(), Malformed> {
+fn skip(from: &mut Reader<'_>, wire_type: u64) -> Result<(), DecodeError> {
     match wire_type {
         VARINT => drop(from.varint()?),
         EIGHT_BYTES => drop(from.take(8)?),
@@ -205,7 +205,7 @@ fn skip(from: &mut Reader<'_>, wire_type: u64) -> Result<(), Malformed> {
     Ok(())
 }
 
-fn take_entry(entry: &[u8]) -> Result<(&str, &str), Malformed> {
+fn take_entry(entry: &[u8]) -> Result<(&str, &str), DecodeError> {
     let mut from = Reader::new(entry, WHAT);
     let (mut name, mut value) = ("", "");
     while !from.rest().is_empty() {

@@ -5,5 +5,6 @@ pub mod chain;
 pub mod content;
 pub mod outbox;
 pub mod record;
+pub(crate) mod schedule;
 mod settings;
 pub mod snapshot;

@@ -7,7 +7,10 @@ use egret_postgres::error::server;
 use egret_postgres::listen::quote_identifier;
 use egret_postgres::lock_owner::{LockOutcome, LockOwner};
 use egret_postgres::migrate::{Migration, check_owner, migrate, remove};
+use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::{Client, Row, Transaction};
+
+use crate::error::QueueError;
 
 /// The name under which `egret.migration` knows the outbox.
 const ENGINE: &str = "queue";
@@ -33,9 +36,9 @@ const MIGRATIONS: [Migration; 4] = [
 ];
 
 /// What a transaction notifies that has enqueued something.
-pub const CHANNEL: &str = "egret_outbox";
+pub(crate) const CHANNEL: &str = "egret_outbox";
 
-/// Whoever reads an outbox holds this lock: the first eight bytes of SHA-256("egret/outbox").
+/// Lock of the session that reads an outbox: the first eight bytes of SHA-256("egret/outbox").
 const READER_KEY: i64 = i64::from_be_bytes([0xae, 0xb7, 0x31, 0x51, 0x96, 0xa8, 0x56, 0x80]);
 
 /// A row of the outbox.
@@ -43,15 +46,15 @@ const READER_KEY: i64 = i64::from_be_bytes([0xae, 0xb7, 0x31, 0x51, 0x96, 0xa8, 
 pub struct OutboxRow {
     /// The queue that it goes to.
     pub queue: String,
-    /// A UUIDv7.
+    /// Key of the row, a UUIDv7.
     pub key: String,
     /// What is to be worked on.
     pub payload: Vec<u8>,
     /// Whether that is JSON.
     pub is_json: bool,
-    /// 0 to 9.
+    /// Priority from 0 to 9.
     pub priority: Option<i32>,
-    /// Empty: none.
+    /// Ordering key; empty: none.
     pub ordering_key: String,
     /// Not before, in Unix milliseconds; zero: at once.
     pub run_at_ms: i64,
@@ -59,17 +62,17 @@ pub struct OutboxRow {
     pub max_attempts: Option<i32>,
     /// The longest that an attempt may take; zero: as the queue says.
     pub timeout_ms: i64,
-    /// Empty: none.
+    /// Unique key; empty: none.
     pub unique_key: String,
     /// How long that is remembered; zero: as the queue says.
     pub unique_window_ms: i64,
     /// For people to find it by.
     pub tags: Vec<String>,
-    /// Names and values.
+    /// Metadata, as names and values.
     pub metadata: BTreeMap<String, String>,
-    /// Who is told of the end; empty: nobody.
+    /// URL that is called when the task has ended; empty: none.
     pub callback_url: String,
-    /// W3C trace context.
+    /// W3C trace context: `traceparent`.
     pub traceparent: String,
     /// The same in all rows that are handed over as one.
     pub chain: Option<String>,
@@ -83,7 +86,7 @@ pub struct OutboxRow {
 
 /// A row as it was found: whole, or with what is wrong with it.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct CheckedRow {
     /// The row; of one with a defect only queue, key, chain and place.
     pub row: OutboxRow,
     /// Why the rest of it was not read.
@@ -106,7 +109,7 @@ pub enum Defect {
 /// How large what an outbox holds may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeLimits {
-    /// The largest payload.
+    /// Maximum size of a payload, in bytes.
     pub payload_bytes_max: u64,
     /// The largest chain: the payloads, keys, tags and metadata of its rows.
     pub chain_bytes_max: u64,
@@ -124,19 +127,17 @@ impl SizeLimits {
 
 /// A row that the queue refused for good.
 #[derive(Clone, Debug)]
-pub struct Refused<'a> {
-    /// The row.
+pub struct RejectedRow<'a> {
     pub row: &'a OutboxRow,
     /// The stable name of the error.
     pub code: &'static str,
-    /// Its message.
+    /// Message of the error, as text.
     pub reason: String,
 }
 
 /// What an outbox holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Rows that wait.
+pub struct OutboxCounts {
     pub waiting: u64,
     /// How long the oldest of them has, in milliseconds.
     pub oldest_ms: Option<u64>,
@@ -145,8 +146,39 @@ pub struct Counts {
 }
 
 /// Makes the outbox, or brings it up to date.
-pub async fn install(client: &mut Client) -> Result<(), PostgresError> {
-    migrate(client, ENGINE, &MIGRATIONS).await
+///
+/// # Errors
+/// [`QueueError::OutboxBusy`] and [`QueueError::OutboxReferenced`]; the server's.
+pub async fn install(client: &mut Client) -> Result<(), QueueError> {
+    let Err(failure) = migrate(client, ENGINE, &MIGRATIONS).await else {
+        return Ok(());
+    };
+    let PostgresError::Server { error, .. } = &failure else {
+        return Err(failure.into());
+    };
+    let code = error.code();
+    if code == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+        let sql = include_str!("outbox/transactions.sql");
+        let open = client.query_one(sql, &[]).await;
+        let open = text(&open.map_err(server("look for transactions"))?);
+        return Err(QueueError::OutboxBusy {
+            transactions: open.unwrap_or_else(|| "they have ended by now".to_owned()),
+        });
+    }
+    if code == Some(&SqlState::DEPENDENT_OBJECTS_STILL_EXIST) {
+        let sql = include_str!("outbox/foreign_keys.sql");
+        let keys = client.query_one(sql, &[]).await;
+        if let Some(commands) = text(&keys.map_err(server("look for foreign keys"))?) {
+            return Err(QueueError::OutboxReferenced { commands });
+        }
+    }
+    Err(failure.into())
+}
+
+/// The text of a row; none where it is null, or no text, as names may be in a database without an
+/// encoding.
+fn text(row: &Row) -> Option<String> {
+    row.try_get(0).unwrap_or_default()
 }
 
 /// Whether the database has an outbox.
@@ -156,13 +188,13 @@ pub async fn is_installed(client: &Client) -> Result<bool, PostgresError> {
     Ok(row.map_err(server("look for egret.outbox"))?.get(0))
 }
 
-/// Refuses an outbox that somebody else has made; to be asked before anything of it is read.
+/// Refuses an outbox that another role has made; must be called before anything of it is read.
 pub async fn check(client: &Client) -> Result<(), PostgresError> {
     check_owner(client).await
 }
 
 /// The names of roles that do not exist, if there are any; `public` is every role.
-pub async fn unknown_roles(
+pub(crate) async fn unknown_roles(
     client: &Client,
     roles: &[String],
 ) -> Result<Option<String>, PostgresError> {
@@ -173,7 +205,7 @@ pub async fn unknown_roles(
     Ok(row.map_err(server("look for roles"))?.get(0))
 }
 
-/// Lets a role enqueue; `public` is everybody.
+/// Lets a role enqueue; `public` stands for all roles.
 pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), PostgresError> {
     let transaction = client.transaction().await.map_err(server("begin"))?;
     for role in roles {
@@ -191,11 +223,11 @@ pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), Postgres
     transaction.commit().await.map_err(server("commit"))
 }
 
-/// Removes the outbox when `allow` agrees to what it holds; nobody writes to it meanwhile.
+/// Removes the outbox when `allow` agrees to what it holds; no row can be written meanwhile.
 pub async fn uninstall<E: From<PostgresError>>(
     client: &mut Client,
-    allow: impl FnOnce(Counts) -> Result<(), E>,
-) -> Result<Counts, E> {
+    allow: impl FnOnce(OutboxCounts) -> Result<(), E>,
+) -> Result<OutboxCounts, E> {
     let transaction = client.transaction().await.map_err(server("begin"))?;
     let lock = "LOCK TABLE egret.outbox, egret.outbox_rejected IN ACCESS EXCLUSIVE MODE";
     let locked = transaction.batch_execute(lock).await;
@@ -203,7 +235,7 @@ pub async fn uninstall<E: From<PostgresError>>(
     let held = counts_in(&transaction).await?;
     allow(held)?;
     remove(&transaction, ENGINE, include_str!("outbox/remove.sql")).await?;
-    // Whoever reads it ends at once: the reader's session would keep others from dropping the database.
+    // Ends the reader at once: its session would keep others from dropping the database.
     let notify = "SELECT pg_catalog.pg_notify($1, '')";
     let notified = transaction.execute(notify, &[&CHANNEL]).await;
     notified.map_err(server("notify the reader of egret.outbox"))?;
@@ -212,17 +244,19 @@ pub async fn uninstall<E: From<PostgresError>>(
 }
 
 /// What the outbox holds.
-pub async fn counts(client: &mut Client) -> Result<Counts, PostgresError> {
+pub async fn counts(client: &mut Client) -> Result<OutboxCounts, PostgresError> {
     let transaction = client.transaction().await.map_err(server("begin"))?;
     counts_in(&transaction).await
 }
 
-async fn counts_in(transaction: &Transaction<'_>) -> Result<Counts, PostgresError> {
+async fn counts_in(transaction: &Transaction<'_>) -> Result<OutboxCounts, PostgresError> {
     let sql = include_str!("outbox/counts.sql");
-    let row = transaction.query_one(sql, &[]).await;
-    let row = row.map_err(server("count egret.outbox"))?;
+    let row = transaction
+        .query_one(sql, &[])
+        .await
+        .map_err(server("count egret.outbox"))?;
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
-    Ok(Counts {
+    Ok(OutboxCounts {
         waiting: count(row.get(0)),
         oldest_ms: row.get::<_, Option<i64>>(1).map(count),
         rejected: count(row.get(2)),
@@ -243,7 +277,7 @@ pub struct HeldRows {
 }
 
 /// Has the session's owner read this outbox until the session ends, unless another owner does.
-pub async fn become_reader(
+pub(crate) async fn become_reader(
     client: &Client,
     owner: &LockOwner,
 ) -> Result<LockOutcome, PostgresError> {
@@ -252,7 +286,7 @@ pub async fn become_reader(
 }
 
 /// Has a session find rows as [`next`] is meant to.
-pub async fn set_up_reader(client: &Client) -> Result<(), PostgresError> {
+pub(crate) async fn set_up_reader(client: &Client) -> Result<(), PostgresError> {
     let set = client.batch_execute(include_str!("outbox/session.sql"));
     set.await.map_err(server("set up the reader of an outbox"))
 }
@@ -269,21 +303,22 @@ pub async fn set_limits(client: &Client, limits: SizeLimits) -> Result<(), Postg
 }
 
 /// The oldest rows that are not held: at most so many, of about so many bytes, at least one; with
-/// each row of a chain the others of it. Beyond `bytes_max` is at most one row, and beyond as many again one
-/// chain; what is larger than `limits` is not read.
+/// each row of a chain the others of it. Beyond `bytes_max` is at most one row, and beyond as many
+/// again one chain; what is larger than `limits` is not read.
 ///
-/// Any role that may enqueue can have any number of rows held, for any number of queues, and they must not slow the rows
-/// of others. So the primary key begins with the role: a skip scan finds the roles, the queues of each and the oldest rows
-/// of each of these, and passes over all rows of a role that is held in one step. A second index would do the same and
-/// cost every writer. One that is made only while a role is held (`CREATE INDEX CONCURRENTLY`) would wait for the end of
-/// every open transaction, among them those of that role, and be invalid after an interruption.
+/// Any role that may enqueue can have any number of rows held, for any number of queues, and they
+/// must not slow the rows of others. So the primary key begins with the role: a skip scan finds the
+/// roles, the queues of each and the oldest rows of each of these, and passes over all rows of a
+/// role that is held in one step. A second index would do the same and cost every writer. One that
+/// is made only while a role is held (`CREATE INDEX CONCURRENTLY`) would wait for the end of every
+/// open transaction, among them those of that role, and be invalid after an interruption.
 pub async fn next(
     client: &Client,
     held: &HeldRows,
     rows_max: i64,
     bytes_max: i64,
     limits: SizeLimits,
-) -> Result<Vec<Found>, PostgresError> {
+) -> Result<Vec<CheckedRow>, PostgresError> {
     let sql = include_str!("outbox/next.sql");
     let (chain, payload) = (limits.chain(), limits.payload());
     let rows = client
@@ -300,13 +335,13 @@ pub async fn next(
                 &held.role_queues_max,
             ],
         )
-        .await;
-    let rows = rows.map_err(server("read egret.outbox"))?;
+        .await
+        .map_err(server("read egret.outbox"))?;
     Ok(rows.iter().map(found).collect())
 }
 
 /// Text of a database without an encoding may be none.
-fn found(row: &Row) -> Found {
+fn found(row: &Row) -> CheckedRow {
     let withheld: Option<i64> = row.try_get(17).unwrap_or_default();
     let content = match withheld {
         Some(bytes) => Err(Defect::TooLarge {
@@ -315,8 +350,8 @@ fn found(row: &Row) -> Found {
         None => read(row).map_err(Defect::Unreadable),
     };
     match content {
-        Ok(row) => Found { row, defect: None },
-        Err(defect) => Found {
+        Ok(row) => CheckedRow { row, defect: None },
+        Err(defect) => CheckedRow {
             row: OutboxRow {
                 queue: row.try_get(0).unwrap_or_default(),
                 key: row.try_get(1).unwrap_or_default(),
@@ -371,14 +406,14 @@ pub async fn taken(client: &Client, rows: &[&OutboxRow]) -> Result<(), PostgresE
 }
 
 /// Puts rows aside that the queue refused.
-pub async fn rejected(client: &Client, refused: &[Refused<'_>]) -> Result<(), PostgresError> {
+pub async fn rejected(client: &Client, refused: &[RejectedRow<'_>]) -> Result<(), PostgresError> {
     let (places, keys) = addresses(refused.iter().map(|refused| refused.row));
     let codes: Vec<&str> = refused.iter().map(|refused| refused.code).collect();
     // Text of PostgreSQL knows no zero byte.
-    let reasons = refused
+    let reasons: Vec<String> = refused
         .iter()
-        .map(|refused| refused.reason.replace('\0', ""));
-    let reasons: Vec<String> = reasons.collect();
+        .map(|refused| refused.reason.replace('\0', ""))
+        .collect();
     let sql = include_str!("outbox/rejected.sql");
     let moved = client
         .execute(sql, &[&places, &keys, &codes, &reasons])
@@ -387,7 +422,8 @@ pub async fn rejected(client: &Client, refused: &[Refused<'_>]) -> Result<(), Po
     Ok(())
 }
 
-/// Places and keys of rows. The name of a role is no part of it: in a database without an encoding it may be no text.
+/// Places and keys of rows. The name of a role is no part of it: in a database without an encoding
+/// it may be no text.
 fn addresses<'r>(rows: impl Iterator<Item = &'r OutboxRow>) -> (Vec<&'r str>, Vec<&'r str>) {
     rows.map(|row| (row.place.as_str(), row.key.as_str()))
         .unzip()

@@ -6,55 +6,54 @@
 mod encode;
 
 use super::settings;
-use crate::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
+use crate::core::command::{Command, Defer, Enqueue, PutSchedule, TaskReport};
 use crate::model::{RetryPolicy, TaskId, TaskOptions};
-use egret_base::codec::{Malformed, Reader};
+use egret_base::codec::{DecodeError, Reader};
 
 pub use encode::{encode, encode_enqueue, put_options};
 
 const WHAT: &str = "a record of the queue's log";
 
-/// Kinds of records.
 mod kind {
     pub const CLOCK: u8 = 1;
-    pub const EPOCH: u8 = 2;
-    pub const PUT_QUEUE: u8 = 3;
-    pub const SET_FLOW: u8 = 4;
-    pub const DELETE_QUEUE: u8 = 5;
+    pub(crate) const EPOCH: u8 = 2;
+    pub(crate) const PUT_QUEUE: u8 = 3;
+    pub(crate) const SET_FLOW: u8 = 4;
+    pub(crate) const DELETE_QUEUE: u8 = 5;
     pub const ENQUEUE: u8 = 6;
     pub const CLAIM: u8 = 7;
     pub const COMPLETE: u8 = 8;
-    pub const FAIL: u8 = 9;
-    pub const DEFER: u8 = 10;
-    pub const HEARTBEAT: u8 = 11;
-    pub const CANCEL: u8 = 12;
-    pub const REQUEUE: u8 = 13;
+    pub(crate) const FAIL: u8 = 9;
+    pub(crate) const DEFER: u8 = 10;
+    pub(crate) const HEARTBEAT: u8 = 11;
+    pub(crate) const CANCEL: u8 = 12;
+    pub(crate) const REQUEUE: u8 = 13;
     pub const DELETE: u8 = 14;
-    pub const PURGE: u8 = 15;
-    pub const ADVANCE: u8 = 16;
+    pub(crate) const PURGE: u8 = 15;
+    pub(crate) const ADVANCE: u8 = 16;
     pub const AWAIT: u8 = 17;
     pub const RESOLVE: u8 = 18;
-    pub const DELIVERED: u8 = 19;
-    pub const PUT_SCHEDULE: u8 = 20;
-    pub const DELETE_SCHEDULE: u8 = 21;
-    pub const PAUSE_SCHEDULE: u8 = 22;
+    pub(crate) const DELIVERED: u8 = 19;
+    pub(crate) const PUT_SCHEDULE: u8 = 20;
+    pub(crate) const DELETE_SCHEDULE: u8 = 21;
+    pub(crate) const PAUSE_SCHEDULE: u8 = 22;
     pub const TICK: u8 = 23;
-    pub const COMPLETE_ATTACHED: u8 = 24;
-    pub const CHAIN: u8 = 25;
+    pub(crate) const COMPLETE_ATTACHED: u8 = 24;
+    pub(crate) const CHAIN: u8 = 25;
     pub const STEP: u8 = 26;
 }
 
-/// Which optional parts a task has, as a number of any length. A part that is not known here cannot be
-/// passed over: what follows would be taken for something else.
+/// Which optional parts a task has, as a number of any length. A part that is not known here cannot
+/// be passed over: what follows would be taken for something else.
 mod part {
-    pub const RUN_AT: u64 = 1;
-    pub const KEY: u64 = 2;
-    pub const UNIQUE: u64 = 4;
-    pub const OPTIONS: u64 = 8;
-    pub const TAGS: u64 = 16;
-    pub const CALLBACK: u64 = 32;
+    pub(crate) const RUN_AT: u64 = 1;
+    pub(crate) const KEY: u64 = 2;
+    pub(crate) const UNIQUE: u64 = 4;
+    pub(crate) const OPTIONS: u64 = 8;
+    pub(crate) const TAGS: u64 = 16;
+    pub(crate) const CALLBACK: u64 = 32;
     pub const AFTER: u64 = 64;
-    pub const ORIGIN: u64 = 128;
+    pub(crate) const ORIGIN: u64 = 128;
     pub const DELAY: u64 = 256;
     pub const ALL: u64 = 511;
 }
@@ -62,8 +61,8 @@ mod part {
 /// Reads a record.
 ///
 /// # Errors
-/// [`Malformed`] when it is none.
-pub fn decode(record: &[u8]) -> Result<Command<'_>, Malformed> {
+/// [`DecodeError`] when it is none.
+pub fn decode(record: &[u8]) -> Result<Command<'_>, DecodeError> {
     let mut from = Reader::new(record, WHAT);
     let kind = from.u8()?;
     let command = match kind {
@@ -129,7 +128,7 @@ pub fn decode(record: &[u8]) -> Result<Command<'_>, Malformed> {
     }
 }
 
-fn decode_chain<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
+fn decode_chain<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, DecodeError> {
     Ok(match kind {
         kind::AWAIT => Command::Await {
             task: take_id(from)?,
@@ -147,7 +146,7 @@ fn decode_chain<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, Malf
     })
 }
 
-fn decode_asked<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
+fn decode_asked<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, DecodeError> {
     Ok(match kind {
         kind::PUT_QUEUE => Command::PutQueue {
             queue: from.small()?,
@@ -199,14 +198,14 @@ fn decode_asked<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, Malf
     })
 }
 
-fn take_id(from: &mut Reader<'_>) -> Result<TaskId, Malformed> {
+fn take_id(from: &mut Reader<'_>) -> Result<TaskId, DecodeError> {
     let bytes = from.take(16)?;
     Ok(TaskId::from_bytes(
         bytes.try_into().expect("as many were taken"),
     ))
 }
 
-fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, Malformed> {
+fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, DecodeError> {
     let parts = from.varint()?;
     if parts > part::ALL {
         return Err(from.malformed());
@@ -256,8 +255,8 @@ fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, Malformed> {
 /// Reads what `put_options` wrote.
 ///
 /// # Errors
-/// [`Malformed`] when it is something else.
-pub fn take_options(from: &mut Reader<'_>) -> Result<TaskOptions, Malformed> {
+/// [`DecodeError`] when it is something else.
+pub(crate) fn take_options(from: &mut Reader<'_>) -> Result<TaskOptions, DecodeError> {
     let there = from.u8()?;
     if there > 7 {
         return Err(from.malformed());
@@ -276,15 +275,15 @@ pub fn take_options(from: &mut Reader<'_>) -> Result<TaskOptions, Malformed> {
     Ok(options)
 }
 
-fn take_held(mut from: Reader<'_>) -> Result<Held<'_>, Malformed> {
-    Ok(Held {
+fn take_held(mut from: Reader<'_>) -> Result<TaskReport<'_>, DecodeError> {
+    Ok(TaskReport {
         number: from.varint()?,
         token: from.u64()?,
         content: from.rest(),
     })
 }
 
-fn take_schedule(mut from: Reader<'_>) -> Result<PutSchedule<'_>, Malformed> {
+fn take_schedule(mut from: Reader<'_>) -> Result<PutSchedule<'_>, DecodeError> {
     Ok(PutSchedule {
         tenant: from.text()?,
         name: from.text()?,

@@ -1,9 +1,9 @@
 //! Settings of a queue in records and snapshots.
 
 use crate::model::{Backoff, Jitter, QueueSettings, Retention, RetryPolicy};
-use egret_base::codec::{Malformed, Reader, put_varint};
+use egret_base::codec::{DecodeError, Reader, put_varint};
 
-/// Appends settings.
+/// Appends encoded settings to `out`.
 pub fn put(out: &mut Vec<u8>, settings: &QueueSettings) {
     put_varint(out, u64::from(settings.max_attempts));
     put_retry(out, &settings.retry);
@@ -24,8 +24,8 @@ pub fn put(out: &mut Vec<u8>, settings: &QueueSettings) {
 /// Reads what [`put`] wrote.
 ///
 /// # Errors
-/// [`Malformed`] when it is something else.
-pub fn take(from: &mut Reader<'_>) -> Result<QueueSettings, Malformed> {
+/// [`DecodeError`] when it is something else.
+pub fn take(from: &mut Reader<'_>) -> Result<QueueSettings, DecodeError> {
     Ok(QueueSettings {
         max_attempts: from.small()?,
         retry: take_retry(from)?,
@@ -43,7 +43,7 @@ pub fn take(from: &mut Reader<'_>) -> Result<QueueSettings, Malformed> {
     })
 }
 
-fn take_retention(from: &mut Reader<'_>) -> Result<Retention, Malformed> {
+fn take_retention(from: &mut Reader<'_>) -> Result<Retention, DecodeError> {
     Ok(Retention {
         age_ms: from.varint()?,
         count: from.varint()?,
@@ -51,7 +51,7 @@ fn take_retention(from: &mut Reader<'_>) -> Result<Retention, Malformed> {
 }
 
 /// Appends a retry policy.
-pub fn put_retry(out: &mut Vec<u8>, retry: &RetryPolicy) {
+pub(crate) fn put_retry(out: &mut Vec<u8>, retry: &RetryPolicy) {
     let backoff = match retry.backoff {
         Backoff::Fixed => 0,
         Backoff::Linear => 1,
@@ -70,8 +70,8 @@ pub fn put_retry(out: &mut Vec<u8>, retry: &RetryPolicy) {
 /// Reads what [`put_retry`] wrote.
 ///
 /// # Errors
-/// [`Malformed`] when it is something else.
-pub fn take_retry(from: &mut Reader<'_>) -> Result<RetryPolicy, Malformed> {
+/// [`DecodeError`] when it is something else.
+pub(crate) fn take_retry(from: &mut Reader<'_>) -> Result<RetryPolicy, DecodeError> {
     let backoff = match from.u8()? {
         0 => Backoff::Fixed,
         1 => Backoff::Linear,

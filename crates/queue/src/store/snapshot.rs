@@ -1,26 +1,28 @@
 //! A partition's state in a file, so that a start need not read its whole log.
 //!
-//! A file begins with 8 bytes of magic and the version (u32), then come blocks: length (u32), CRC-32C of
-//! the bytes (u32), the bytes. A block of length zero ends the file. What is in the blocks is a sequence
-//! of items, none of which crosses from one block to the next; `rows` has their layout. Little endian.
+//! A file begins with 8 bytes of magic and the version (u32), then come blocks: length (u32),
+//! CRC-32C of the bytes (u32), the bytes. A block of length zero ends the file. What is in the
+//! blocks is a sequence of items, none of which crosses from one block to the next; `rows` has
+//! their layout. Little endian.
 //!
-//! Most items begin with their length. What a later version adds to one comes at its end, and further items come
-//! after all others: a reader that does not know them passes over them, and one that misses them takes what they
-//! stand for to be absent. A change of which that is not true is another version.
+//! Most items begin with their length. What a later version adds to one comes at its end, and
+//! further items come after all others: a reader that does not know them passes over them, and one
+//! that misses them takes what they stand for to be absent. A change of which that is not true is
+//! another version.
 
 mod rows;
 mod whole;
 
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use egret_base::durable;
 use egret_log::Seq;
 
-use crate::core::state::{Image, State};
+use crate::core::state::{State, StateSnapshot};
 use crate::error::{QueueError, io};
-use egret_base::codec::{Malformed, Reader, put_bytes};
+use egret_base::codec::{DecodeError, Reader, put_bytes};
 
 const MAGIC: &[u8; 8] = b"EGRETQSN";
 const VERSION: u32 = 1;
@@ -35,9 +37,8 @@ const WHAT: &str = "a snapshot of the queue";
 
 const PREFIX: &str = "snapshot-";
 
-/// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct SnapshotFile {
     /// The first record that is not in it.
     pub seq: Seq,
     /// Size of the file.
@@ -54,7 +55,6 @@ struct BlockWriter<W> {
 }
 
 impl<W: Write> BlockWriter<W> {
-    /// Adds an item.
     fn item(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> std::io::Result<()> {
         put(&mut self.block);
         if self.block.len() >= BLOCK_BYTES {
@@ -101,7 +101,7 @@ impl<R: Read> BlockReader<R> {
     /// Takes the next item.
     fn item<T>(
         &mut self,
-        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, QueueError> {
         if self.at == self.block.len() {
             self.next_block()?;
@@ -115,7 +115,7 @@ impl<R: Read> BlockReader<R> {
     /// Takes the next item that begins with its length.
     fn sized<T>(
         &mut self,
-        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, QueueError> {
         self.item(|reader| take(&mut reader.part()?))
     }
@@ -131,7 +131,7 @@ impl<R: Read> BlockReader<R> {
     fn next_block(&mut self) -> Result<(), QueueError> {
         let mut head = [0; 8];
         let read = self.from.read_exact(&mut head);
-        read.map_err(io("reading", &self.path))?;
+        read.map_err(unreadable(&self.path))?;
         let mut from = Reader::new(&head, WHAT);
         let (length, crc) = (from.u32()? as usize, from.u32()?);
         if length > BLOCK_BYTES_MAX {
@@ -140,7 +140,7 @@ impl<R: Read> BlockReader<R> {
         self.block.resize(length, 0);
         self.at = 0;
         let read = self.from.read_exact(&mut self.block);
-        read.map_err(io("reading", &self.path))?;
+        read.map_err(unreadable(&self.path))?;
         if crc32c::crc32c(&self.block) != crc {
             return Err(from.malformed().into());
         }
@@ -152,20 +152,21 @@ fn path_of(directory: &Path, seq: Seq) -> PathBuf {
     directory.join(format!("{PREFIX}{:016x}", seq.0))
 }
 
-/// Writes an image of everything before record `seq` and makes it durable; older snapshots are deleted
-/// then. `holds` is told every record that the image refers to.
+/// Writes an image of everything before record `seq` and makes it durable; older snapshots are
+/// deleted then. `holds` is called with every record that the image refers to.
 ///
 /// # Errors
 /// [`QueueError::Io`]; what was there before is still there.
 pub(crate) fn write(
     directory: &Path,
     seq: Seq,
-    image: &Image,
+    image: &StateSnapshot,
     holds: &mut dyn FnMut(Seq),
-) -> Result<Written, QueueError> {
+) -> Result<SnapshotFile, QueueError> {
     let temporary = directory.join("snapshot.new");
     let written = write_file(&temporary, seq, image, holds).map_err(|error| {
-        // What is there takes room that may be what was missing. The next one replaces it otherwise.
+        // What is there takes room that may be what was missing. The next one replaces it
+        // otherwise.
         let _ = std::fs::remove_file(&temporary);
         io("writing", &temporary)(error)
     })?;
@@ -177,7 +178,7 @@ pub(crate) fn write(
             std::fs::remove_file(&path).map_err(io("deleting", &path))?;
         }
     }
-    Ok(Written {
+    Ok(SnapshotFile {
         seq,
         file_bytes: written,
     })
@@ -186,20 +187,20 @@ pub(crate) fn write(
 fn write_file(
     path: &Path,
     seq: Seq,
-    image: &Image,
+    image: &StateSnapshot,
     holds: &mut dyn FnMut(Seq),
 ) -> std::io::Result<u64> {
     let file = File::create(path)?;
-    let file_bytes = put(Steadily(&file), seq, image, holds)?;
+    let file_bytes = put(IncrementallySyncedFile(&file), seq, image, holds)?;
     file.sync_all()?;
     Ok(file_bytes)
 }
 
-/// A file whose every block is durable before the next is written: all of it at once, at the end, would hold
-/// up the syncs of the log for as long as the disk takes to write a snapshot.
-struct Steadily<'file>(&'file File);
+/// A file whose every block is durable before the next is written: all of it at once, at the end,
+/// would hold up the syncs of the log for as long as the disk takes to write a snapshot.
+struct IncrementallySyncedFile<'file>(&'file File);
 
-impl Write for Steadily<'_> {
+impl Write for IncrementallySyncedFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let written = self.0.write(bytes)?;
         if written >= BLOCK_BYTES {
@@ -220,7 +221,7 @@ impl Write for Steadily<'_> {
 pub fn put(
     mut to: impl Write,
     seq: Seq,
-    image: &Image,
+    image: &StateSnapshot,
     holds: &mut dyn FnMut(Seq),
 ) -> std::io::Result<u64> {
     to.write_all(MAGIC)?;
@@ -239,7 +240,7 @@ pub fn put(
 }
 
 /// Every snapshot in a directory.
-fn list(directory: &Path) -> Result<Vec<(Seq, PathBuf)>, QueueError> {
+pub(crate) fn list(directory: &Path) -> Result<Vec<(Seq, PathBuf)>, QueueError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(io("reading", directory))? {
         let path = entry.map_err(io("reading", directory))?.path();
@@ -256,22 +257,54 @@ fn list(directory: &Path) -> Result<Vec<(Seq, PathBuf)>, QueueError> {
 /// Reads the newest snapshot of a directory: the state before the record it is returned with.
 ///
 /// # Errors
-/// [`QueueError::Io`] and [`QueueError::Malformed`].
+/// [`QueueError::Io`] and [`QueueError::SnapshotDamaged`].
 pub(crate) fn read(directory: &Path) -> Result<Option<(Seq, State, u64)>, QueueError> {
     let Some((_, path)) = list(directory)?.pop() else {
         return Ok(None);
     };
-    let file = File::open(&path).map_err(io("opening", &path))?;
-    let file_bytes = file.metadata().map_err(io("examining", &path))?.len();
-    let (seq, image) = take(BufReader::with_capacity(BLOCK_BYTES, file), path)?;
+    let (seq, image, file_bytes) = read_file(&path)?;
     Ok(Some((seq, State::restore(image), file_bytes)))
+}
+
+/// Reads one snapshot: the image of the state before the record it is returned with, and the size
+/// of the file.
+///
+/// # Errors
+/// As those of [`read`].
+pub(crate) fn read_file(path: &Path) -> Result<(Seq, StateSnapshot, u64), QueueError> {
+    let file = File::open(path).map_err(io("opening", path))?;
+    let file_bytes = file.metadata().map_err(io("examining", path))?.len();
+    let from = BufReader::with_capacity(BLOCK_BYTES, file);
+    match take(from, path.to_owned()) {
+        Ok((seq, image)) => Ok((seq, image, file_bytes)),
+        Err(QueueError::Malformed(error)) => Err(QueueError::SnapshotDamaged {
+            path: path.display().to_string(),
+            reason: error.to_string(),
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a snapshot that cannot be read is: damaged where it ends too early, or where the disk has
+/// lost a part of it.
+fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> QueueError {
+    let path = path.to_owned();
+    move |error| {
+        if error.kind() != ErrorKind::UnexpectedEof && !egret_log::is_lost(&error) {
+            return io("reading", &path)(error);
+        }
+        QueueError::SnapshotDamaged {
+            path: path.display().to_string(),
+            reason: error.to_string(),
+        }
+    }
 }
 
 /// Reads what [`put`] wrote; `path` is where, for errors.
 ///
 /// # Errors
-/// As those of [`read`].
-pub fn take(from: impl Read, path: PathBuf) -> Result<(Seq, Image), QueueError> {
+/// As those of [`read`], and [`QueueError::DecodeError`] for bytes that are not what was written.
+pub fn take(from: impl Read, path: PathBuf) -> Result<(Seq, StateSnapshot), QueueError> {
     let mut from = BlockReader {
         from,
         block: Vec::new(),
@@ -280,9 +313,9 @@ pub fn take(from: impl Read, path: PathBuf) -> Result<(Seq, Image), QueueError> 
     };
     let mut head = [0; 12];
     let read = from.from.read_exact(&mut head);
-    read.map_err(io("reading", &from.path))?;
+    read.map_err(unreadable(&from.path))?;
     if head[..8] != *MAGIC {
-        return Err(Malformed { what: WHAT }.into());
+        return Err(DecodeError { what: WHAT }.into());
     }
     let version = Reader::new(&head[8..], WHAT).u32()?;
     if version != VERSION {

@@ -1,7 +1,8 @@
 //! Telling others that a task has ended: by POST, signed, as often as it takes.
 //!
-//! A callback is a task itself, made in the very step that ended the other one, in a queue that belongs to
-//! nobody. So it survives what tasks survive, is retried as tasks are, and is never on anybody's path.
+//! A callback is a task itself, made in the very step that ended the other one, in a queue that
+//! belongs to no tenant. So it survives what tasks survive, is retried as tasks are, and delays no
+//! other request.
 
 mod lanes;
 mod send;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use egret_base::parts::KnownParts;
+use egret_base::sync::lock;
 use egret_base::{Entropy, SIGNATURE_HEADER, Signer, durable};
 use egret_outgoing::{ClientOptions, Delivery, OutgoingClient, OutgoingError};
 use hmac::{Hmac, KeyInit, Mac};
@@ -18,12 +20,6 @@ use serde_json::json;
 use sha2::Sha256;
 use tokio::sync::mpsc;
 
-use crate::api::destination;
-use crate::api::session::WorkSession;
-use crate::api::sink::{About, Assigned, ReportSink, WorkSink};
-use crate::api::tasks::{Detail, TaskView};
-use crate::api::work::{Reports, Said, Worker};
-use crate::api::{Inner, Queues, lock};
 use crate::core::state::CALLBACKS;
 use crate::error::{QueueError, io};
 use crate::metrics::CallbackOutcome;
@@ -31,6 +27,16 @@ use crate::model::{
     AttemptEnd, Backoff, Jitter, Lease, QueueSettings, Retention, RetryPolicy, TaskId, TaskState,
 };
 use crate::store::content::{self, Format};
+use crate::worker::destination;
+use crate::worker::engine_state::EngineState;
+use crate::worker::queues::Queues;
+use crate::worker::reports::Reports;
+use crate::worker::session::WorkSession;
+use crate::worker::sinks::{CallbackSubject, ReportSink, TaskAssignment, WorkSink};
+use crate::worker::submission::ReportKind;
+use crate::worker::task_view::Detail;
+use crate::worker::task_view::TaskView;
+use crate::worker::worker_handle::Worker;
 
 /// The file that holds what callbacks are signed with.
 const KEY_FILE: &str = "callback.key";
@@ -61,16 +67,16 @@ impl ReportSink for Sink {
     fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
         for (_, outcome) in outcomes {
             if let Err(error) = outcome {
-                tracing::debug!(%error, "what became of a callback was not noted; it is sent again");
+                tracing::debug!(%error, "cannot record the outcome of a callback; it will be sent again");
             }
         }
     }
 }
 
 impl WorkSink for Sink {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
         for task in tasks {
-            let Some(About {
+            let Some(CallbackSubject {
                 task: about,
                 state,
                 queue,
@@ -160,11 +166,13 @@ impl Queues {
             timeout: Some(timeout.duration()),
             ..ClientOptions::default()
         };
-        let client = OutgoingClient::new(self.inner.destinations.clone(), &options);
-        let client = client.map_err(|error| QueueError::Invalid {
-            what: "queue.callbacks",
-            reason: error.to_string(),
-        })?;
+        let client =
+            OutgoingClient::new(self.inner.destinations.clone(), &options).map_err(|error| {
+                QueueError::Invalid {
+                    what: "queue.callbacks",
+                    reason: error.to_string(),
+                }
+            })?;
         let (sender, receiver) = mpsc::unbounded_channel();
         let sink: Arc<dyn WorkSink> = Arc::new(Sink(sender));
         let partitions = self.inner.partitions()?.len();
@@ -176,7 +184,7 @@ impl Queues {
         );
         let worker = Worker::new(self.clone(), session);
         worker.add_credits(config.callback_concurrency)?;
-        let post = Arc::new(Post {
+        let post = Arc::new(CallbackSender {
             queues: self.clone(),
             client,
             key,
@@ -189,7 +197,7 @@ impl Queues {
     }
 }
 
-struct Post {
+struct CallbackSender {
     queues: Queues,
     client: OutgoingClient,
     key: [u8; 32],
@@ -202,7 +210,7 @@ struct Failure {
     permanent: bool,
 }
 
-impl Post {
+impl CallbackSender {
     /// Sends a callback and reports the outcome. Returns how the receiver took it.
     async fn send(&self, callback: &Callback) -> Delivery {
         let body = self.body(callback).await;
@@ -230,10 +238,10 @@ impl Post {
         };
         self.count(outcome);
         match failure {
-            None => self.note(callback, Said::Complete, ""),
+            None => self.note(callback, ReportKind::Complete, ""),
             Some(Failure { text, permanent }) => {
                 tracing::debug!(task = %callback.about, attempt = callback.attempt, error = text, "a callback failed");
-                self.note(callback, Said::Fail { permanent }, &text);
+                self.note(callback, ReportKind::Fail { permanent }, &text);
             }
         }
         delivery
@@ -278,13 +286,14 @@ impl Post {
         self.queues.inner.metrics.callbacks.count(outcome);
     }
 
-    fn note(&self, callback: &Callback, said: Said, text: &str) {
+    fn note(&self, callback: &Callback, said: ReportKind, text: &str) {
         if let Err(error) = self.report(callback, said, text) {
-            tracing::debug!(%error, "what became of a callback was not noted; it is sent again");
+            tracing::debug!(%error, "cannot record the outcome of a callback; it will be sent again");
         }
     }
 
-    /// What is told: the task as it is, or, where its retention is over, what is still known of it.
+    /// Body of the request: the task as it is, or, where its retention is over, what is still known
+    /// of it.
     async fn body(&self, callback: &Callback) -> String {
         let known = self.queues.any_task(callback.about, Detail::Whole).await;
         match known {
@@ -300,7 +309,7 @@ impl Post {
         }
     }
 
-    fn report(&self, callback: &Callback, said: Said, text: &str) -> Result<(), QueueError> {
+    fn report(&self, callback: &Callback, said: ReportKind, text: &str) -> Result<(), QueueError> {
         let mut reports = Reports::new(&self.queues, "")?;
         let lease = callback.lease.to_bytes();
         reports.add(0, &lease, said, text.as_bytes(), Format::Bytes)?;
@@ -378,7 +387,7 @@ impl Signer for Queues {
     }
 }
 
-impl Inner {
+impl EngineState {
     fn callback_key(&self) -> Result<[u8; 32], QueueError> {
         let _access = lock(&self.callback_key_access);
         let is_new = !self.directory.join(KEY_FILE).exists();
@@ -389,12 +398,14 @@ impl Inner {
         Ok(key)
     }
 
-    /// Notes for later starts that there is a key, and says so when one is new although there was another.
+    /// Notes for later starts that there is a key, and says so when one is new although there was
+    /// another.
     fn remember_callback_key(&self, is_new: bool) {
         let remembered = KnownParts::read(&self.directory).and_then(|known| {
             if is_new && known.number(KEY_FILE).is_some() {
                 self.callback_key_lost.fail(
-                    "it was missing, and a new one was made: receivers refuse what they check by the former one",
+                    "the key was missing, and a new one was made: receivers that check \
+                     signatures with the old key refuse callbacks",
                     "restore the file, or give receivers the new key",
                 );
             }
@@ -403,12 +414,13 @@ impl Inner {
             })
         });
         if let Err(error) = remembered {
-            tracing::warn!(%error, "it cannot be noted that there is a key for callbacks");
+            tracing::warn!(%error, "cannot record that the callback key exists");
         }
     }
 }
 
-/// `t=<seconds>,v1=<HMAC-SHA-256 of "<seconds>.<body>" in hexadecimal>`, as Stripe signs its webhooks.
+/// `t=<seconds>,v1=<HMAC-SHA-256 of "<seconds>.<body>" in hexadecimal>`, as Stripe signs its
+/// webhooks.
 fn signature(key: &[u8; 32], at_seconds: u64, body: &[u8]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(format!("{at_seconds}.").as_bytes());
@@ -418,8 +430,8 @@ fn signature(key: &[u8; 32], at_seconds: u64, body: &[u8]) -> String {
     format!("t={at_seconds},v1={hex}")
 }
 
-/// The key that callbacks are signed with: 64 hexadecimal digits in a file that only its owner reads, made
-/// at the first start.
+/// The key that callbacks are signed with: 64 hexadecimal digits in a file that only its owner
+/// reads, made at the first start.
 fn key(directory: &Path, entropy: &dyn Entropy) -> Result<[u8; 32], QueueError> {
     let path = directory.join(KEY_FILE);
     match std::fs::read_to_string(&path) {
@@ -428,7 +440,7 @@ fn key(directory: &Path, entropy: &dyn Entropy) -> Result<[u8; 32], QueueError> 
             return parsed.ok_or_else(|| QueueError::Io {
                 doing: "reading",
                 path: path.display().to_string(),
-                reason: "it is not 64 hexadecimal digits: delete it to have a new key made"
+                reason: "it is not 64 hexadecimal digits: delete it, and a new key is made"
                     .to_owned(),
             });
         }

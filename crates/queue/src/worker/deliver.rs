@@ -1,14 +1,15 @@
-//! From a claim to what its worker gets: contents are read from the log and handed to the worker's sink.
+//! From a claim to what its worker gets: contents are read from the log and handed to the worker's
+//! sink.
 
-use egret_base::{Coded, condition};
+use egret_base::{CodedError, condition};
 use egret_log::{LogError, LogReader, Seq};
 
-use crate::api::session::WorkSession;
-use crate::api::sink::{About, Assigned};
 use crate::core::command::Command;
-use crate::core::state::{Claimed, State};
+use crate::core::state::{ClaimedTask, State};
 use crate::model::Lease;
 use crate::store::{content, record};
+use crate::worker::session::WorkSession;
+use crate::worker::sinks::{CallbackSubject, TaskAssignment};
 
 /// Tasks of which the contents are read together, at most…
 const READ_MAX: usize = 64;
@@ -16,19 +17,20 @@ const READ_MAX: usize = 64;
 /// …and bytes of their records, but for the last one.
 const READ_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes fetched from disk in one turn for workers that get tasks now, and again for those that wait for
-/// theirs, but for the last read of each: nobody of the partition gets anything meanwhile.
+/// Bytes fetched from disk in one turn for workers that get tasks now, and again for those that
+/// wait for theirs, but for the last read of each: meanwhile no worker of the partition gets
+/// anything.
 const FETCHED_BYTES_MAX: u64 = 1 << 20;
 
-/// Of that for one worker, but for the last read, so that one whose tasks are in memory need not wait for
-/// one whose are not.
+/// Of that for one worker, but for the last read, so that one whose tasks are in memory need not
+/// wait for one whose are not.
 const FETCHED_BYTES_EACH: u64 = 128 << 10;
 
 /// How much may still be fetched. What other threads fetch from the same log counts too.
 pub(super) struct Budget(u64);
 
 impl Budget {
-    pub fn new(reader: &impl LogReader) -> Self {
+    pub(crate) fn new(reader: &impl LogReader) -> Self {
         Self(reader.fetched_bytes().saturating_add(FETCHED_BYTES_MAX))
     }
 
@@ -37,21 +39,21 @@ impl Budget {
         Self(self.0.min(reader.fetched_bytes() + FETCHED_BYTES_EACH))
     }
 
-    pub fn is_spent(&self, reader: &impl LogReader) -> bool {
+    pub(crate) fn is_spent(&self, reader: &impl LogReader) -> bool {
         reader.fetched_bytes() >= self.0
     }
 }
 
 /// What became of tasks that were to be pushed.
 #[derive(Default)]
-pub(super) struct Pushed {
+pub(super) struct PushResult {
     /// So many are not to be pushed any more.
     pub count: usize,
     /// Why the next one could not be read just now.
     pub stuck: Option<LogError>,
 }
 
-pub(super) fn lease(claimed: &Claimed) -> Lease {
+pub(super) fn lease(claimed: &ClaimedTask) -> Lease {
     Lease {
         shard: claimed.task.shard,
         number: claimed.task.number,
@@ -59,17 +61,17 @@ pub(super) fn lease(claimed: &Claimed) -> Lease {
     }
 }
 
-/// Pushes tasks until the worker can take no more, or its share of the budget is spent; at least one, if
-/// it can take it.
+/// Pushes tasks until the worker can take no more, or its share of the budget is spent; at least
+/// one, if it can take it.
 pub(super) fn push(
     state: &State,
     reader: &impl LogReader,
     session: &WorkSession,
-    claimed: &[Claimed],
+    claimed: &[ClaimedTask],
     budget: &Budget,
-) -> Pushed {
+) -> PushResult {
     let share = budget.share(reader);
-    let mut pushed = Pushed::default();
+    let mut pushed = PushResult::default();
     while pushed.count < claimed.len()
         && pushed.stuck.is_none()
         && !session.sink.is_full()
@@ -86,11 +88,11 @@ fn push_some(
     state: &State,
     reader: &impl LogReader,
     session: &WorkSession,
-    claimed: &[Claimed],
+    claimed: &[ClaimedTask],
     budget: &Budget,
-) -> Pushed {
+) -> PushResult {
     let mut contents = Vec::with_capacity(claimed.len().min(READ_MAX));
-    let (mut pushed, mut bytes) = (Pushed::default(), 0);
+    let (mut pushed, mut bytes) = (PushResult::default(), 0);
     for one in claimed.iter().take(READ_MAX) {
         if bytes >= READ_BYTES_MAX || (pushed.count > 0 && budget.is_spent(reader)) {
             break;
@@ -124,7 +126,11 @@ fn push_some(
     pushed
 }
 
-fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Assigned<'a>> {
+fn assigned<'a>(
+    state: &'a State,
+    one: &ClaimedTask,
+    record: &'a [u8],
+) -> Option<TaskAssignment<'a>> {
     let content = match record::decode(record).ok()? {
         Command::Enqueue(task) => task.content,
         Command::PutSchedule(schedule) => schedule.task.content,
@@ -133,7 +139,7 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
     let (private, content) = content::parts(content).ok()?;
     let about = state.callback_about(one.task.number).map(|about| {
         let queue = state.queue_with(about.queue);
-        About {
+        CallbackSubject {
             task: state.id(about.task),
             state: about.state,
             queue: queue.map_or("", |queue| &*queue.name),
@@ -144,7 +150,7 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
             },
         }
     });
-    Some(Assigned {
+    Some(TaskAssignment {
         id: state.id(one.task),
         queue: &state.queue_with(one.queue)?.name,
         lease: lease(one),
@@ -163,6 +169,6 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
 
 /// A task's record is lost; every attempt at the task meets it.
 fn damaged(reason: std::fmt::Arguments<'_>) {
-    let message = "a task's content cannot be read";
+    let message = "cannot read the content of a task";
     condition::occur("queue_contents_damaged", "tasks", reason, message);
 }

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use egret_base::Condition;
 
 use super::limits::{Limits, is_limited};
-use super::part_name;
-use super::partition::ReadyQueues;
 use super::precedence::{Allowance, PartitionSet, Precedence, SharedRanks};
-use super::turn::Turn;
-use crate::api::session::{Room, WorkSession};
-use crate::core::command::{Command, Defer, Held};
+use super::turn::BatchTurn;
+use crate::core::command::{Command, Defer, TaskReport};
 use crate::core::entry::TaskState;
 use crate::core::retry::mix;
-use crate::core::state::{Claimed, LostLease, Queue, State};
+use crate::core::state::{ClaimedTask, LostLease, Queue, State};
 use crate::error::QueueError;
 use crate::model::{Lease, QueueSettings};
+use crate::worker::partition_handle::ReadyQueues;
+use crate::worker::partition_handle::part_name;
+use crate::worker::session::{CreditGrant, WorkSession};
 
 /// Tasks handed to one worker at once.
 const PUSH_MAX: usize = 1_024;
@@ -47,17 +47,17 @@ pub(crate) struct Dispatcher {
     considered: BTreeSet<u32>,
     /// Those that claims know of.
     ready: Arc<ReadyQueues>,
-    /// Who holds a lease, by token.
+    /// Sessions that hold a lease, by its token.
     holders: HashMap<u64, Arc<WorkSession>, BuildHasherDefault<TokenHasher>>,
     /// Tasks of workers that could take no more when those were handed out.
-    late: Vec<(Arc<WorkSession>, VecDeque<Claimed>)>,
+    late: Vec<(Arc<WorkSession>, VecDeque<ClaimedTask>)>,
     /// Some of them can: reading their tasks would have held up the others.
     cut_short: bool,
     /// The content of some could not be read in the last turn.
     unreadable: Condition,
     /// Where the round of queues goes on.
     next_queue: u32,
-    /// Partitions that are to be told of workers that have room again.
+    /// Partitions to be notified of workers that have room again.
     roomy: Vec<(usize, Arc<WorkSession>)>,
 }
 
@@ -82,7 +82,7 @@ impl Hasher for TokenHasher {
 }
 
 impl Dispatcher {
-    pub fn new(
+    pub(crate) fn new(
         partition: usize,
         limits: Arc<Limits>,
         ranks: Arc<SharedRanks>,
@@ -107,7 +107,7 @@ impl Dispatcher {
     }
 
     /// A worker that was not counted on has room.
-    pub fn attach(&mut self, session: &Arc<WorkSession>) {
+    pub(crate) fn attach(&mut self, session: &Arc<WorkSession>) {
         for (queue, _) in &session.queues {
             let sessions = self.sessions.entry(*queue).or_default();
             sessions.push_back(session.clone());
@@ -124,28 +124,29 @@ impl Dispatcher {
         }
         session.become_unknown(self.partition);
         // It may have said so just before.
-        if session.has_credits() && session.become_known(self.partition) {
+        if session.has_credits() && session.register_with(self.partition) {
             self.attach(session);
         }
     }
 
     /// A worker takes what there is in this turn.
-    pub fn attach_once(&mut self, session: &Arc<WorkSession>) {
-        if session.become_known(self.partition) {
+    pub(crate) fn attach_once(&mut self, session: &Arc<WorkSession>) {
+        if session.register_with(self.partition) {
             self.attach(session);
         }
     }
 
     /// Those workers have got what there was: nothing more is pushed to them.
-    pub fn detach_once(&mut self, sessions: &mut Vec<Arc<WorkSession>>) {
+    pub(crate) fn detach_once(&mut self, sessions: &mut Vec<Arc<WorkSession>>) {
         for session in sessions.drain(..) {
             session.close();
             self.put_aside(&session);
         }
     }
 
-    /// A worker is gone. Its leases stay until they expire, but for those of which it never saw the task.
-    pub fn detach(&mut self, session: &Arc<WorkSession>, turn: &mut Turn<'_>) {
+    /// A worker is gone. Its leases stay until they expire, but for those of which it never saw the
+    /// task.
+    pub(crate) fn detach(&mut self, session: &Arc<WorkSession>, turn: &mut BatchTurn<'_>) {
         self.put_aside(session);
         for (queue, _) in &session.queues {
             if self.sessions.get(queue).is_some_and(VecDeque::is_empty) {
@@ -156,11 +157,11 @@ impl Dispatcher {
     }
 
     /// Takes tasks back that a worker has not seen.
-    pub fn release_late(&mut self, session: &Arc<WorkSession>, turn: &mut Turn<'_>) {
+    pub(crate) fn release_late(&mut self, session: &Arc<WorkSession>, turn: &mut BatchTurn<'_>) {
         let unseen = self
             .late
             .extract_if(.., |(late, _)| Arc::ptr_eq(late, session));
-        // Each goes before all that are ready: the last one first, so that they stand as they did.
+        // Each task is returned to the front: the last one first, which keeps their order.
         let unseen: Vec<_> = unseen.flat_map(|(_, waiting)| waiting).collect();
         for claimed in unseen.iter().rev() {
             self.release(claimed, turn);
@@ -168,9 +169,9 @@ impl Dispatcher {
     }
 
     /// Takes a task back that its worker has not seen; the attempt does not count.
-    fn release(&mut self, claimed: &Claimed, turn: &mut Turn<'_>) {
+    fn release(&mut self, claimed: &ClaimedTask, turn: &mut BatchTurn<'_>) {
         self.forget(claimed.token);
-        let held = Held {
+        let held = TaskReport {
             number: claimed.task.number,
             token: claimed.token,
             content: &[],
@@ -182,12 +183,12 @@ impl Dispatcher {
         });
         if let Err(refusal) = released {
             // It was cancelled, or its lease has ended.
-            tracing::debug!(task = %turn.state.id(claimed.task), ?refusal, "a task was not taken back");
+            tracing::debug!(task = %turn.state.id(claimed.task), ?refusal, "cannot release an undelivered task");
         }
     }
 
     /// Takes tasks back that a slow worker will hardly see in time: half of their lease is over.
-    fn release_overdue(&mut self, turn: &mut Turn<'_>) {
+    fn release_overdue(&mut self, turn: &mut BatchTurn<'_>) {
         let now_ms = turn.now.as_millis_unsigned();
         let mut overdue = Vec::new();
         for (session, waiting) in &mut self.late {
@@ -210,18 +211,18 @@ impl Dispatcher {
     }
 
     /// Something of this queue may be handed out; it may have other limits than before.
-    pub fn consider(&mut self, queue: u32, state: &State) {
+    pub(crate) fn consider(&mut self, queue: u32, state: &State) {
         self.watch_limits(queue, state);
         self.considered.insert(queue);
     }
 
     /// A lease has ended by its worker's report.
-    pub fn forget(&mut self, token: u64) {
+    pub(crate) fn forget(&mut self, token: u64) {
         self.holders.remove(&token);
     }
 
-    /// A lease has ended otherwise: its worker is told.
-    pub fn lost(&mut self, lost: &LostLease, state: &State) {
+    /// A lease has ended without a report of its worker, which is notified.
+    pub(crate) fn lost(&mut self, lost: &LostLease, state: &State) {
         let holder = self.holders.remove(&lost.token);
         if let Some(session) = holder.filter(|session| !session.is_closed()) {
             for (_, late) in &mut self.late {
@@ -237,7 +238,7 @@ impl Dispatcher {
     }
 
     /// The partition's time moves by so much, and with it what is waited for here.
-    pub fn step(&mut self, by_ms: i64) {
+    pub(crate) fn step(&mut self, by_ms: i64) {
         self.precedence.step();
         let again = std::mem::take(&mut self.again).into_iter();
         let shift = |ms: u64| ms.saturating_add_signed(by_ms);
@@ -249,15 +250,15 @@ impl Dispatcher {
         }
     }
 
-    /// When something can be handed out without anybody asking, in Unix milliseconds.
-    pub fn next_due_ms(&self) -> Option<u64> {
+    /// When something can be handed out without a request, in Unix milliseconds.
+    pub(crate) fn next_due_ms(&self) -> Option<u64> {
         let again = self.again.first().map(|(at_ms, _)| *at_ms);
         let late = self.late.iter().filter_map(|(_, waiting)| waiting.front());
         again.into_iter().chain(late.map(half_ms)).min()
     }
 
     /// A queue may have limits: how many of its tasks are leased is noted from here on.
-    pub fn watch_limits(&mut self, queue: u32, state: &State) {
+    pub(crate) fn watch_limits(&mut self, queue: u32, state: &State) {
         let row = state.queue_with(queue);
         if row.is_some_and(|row| is_limited(&row.settings)) {
             self.limited.insert(queue);
@@ -265,14 +266,15 @@ impl Dispatcher {
     }
 
     /// Claims are to know of a queue's tasks from before.
-    pub fn note_ready(&mut self, queue: u32, state: &State) {
+    pub(crate) fn note_ready(&mut self, queue: u32, state: &State) {
         if state.queue_with(queue).is_some_and(Queue::has_turn) {
             self.ready.add(std::iter::once(queue));
         }
     }
 
-    /// Notes how many tasks of limited queues are leased. Returns who may have a permit now, by queue.
-    pub fn note_leased(&mut self, state: &State) -> Vec<(usize, u32)> {
+    /// Notes how many tasks of limited queues are leased. Returns the partitions that may have a
+    /// permit now, each with its queue.
+    pub(crate) fn update_leased_counts(&mut self, state: &State) -> Vec<(usize, u32)> {
         let mut freed = Vec::new();
         self.limited.retain(|queue| {
             let row = state.queue_with(*queue);
@@ -285,17 +287,17 @@ impl Dispatcher {
     }
 
     /// Notes ranks that have risen: see [`Precedence::note_rises`].
-    pub fn note_rises(&mut self, state: &State) {
+    pub(crate) fn note_rises(&mut self, state: &State) {
         self.considered.extend(self.precedence.note_rises(state));
     }
 
     /// Notes ranks that have fallen: see [`Precedence::note_falls`].
-    pub fn note_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
+    pub(crate) fn note_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
         self.precedence.note_falls(state)
     }
 
     /// Nothing can be handed out for now: no other partition yields to this one.
-    pub fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
+    pub(crate) fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
         let withdrawn = self.precedence.withdraw();
         // Their ranks are noted again when something can be handed out.
         self.considered
@@ -303,8 +305,8 @@ impl Dispatcher {
         withdrawn
     }
 
-    /// There will be no more for anybody.
-    pub fn end(&mut self, error: &QueueError) {
+    /// Ends all sessions: there will be no more tasks.
+    pub(crate) fn end(&mut self, error: &QueueError) {
         let waiting = std::mem::take(&mut self.sessions).into_values().flatten();
         let busy = std::mem::take(&mut self.holders).into_values();
         let mut told = BTreeSet::new();
@@ -315,14 +317,15 @@ impl Dispatcher {
         }
     }
 
-    /// Claims what can be handed out to workers that have room, as long as the turn has claimed fewer
-    /// than `tasks_max` and has fewer than `room_bytes` of records: one push of each queue in turn, so that none waits for another's backlog.
-    pub fn hand_out(
+    /// Claims what can be handed out to workers that have room, as long as the turn has claimed
+    /// fewer than `tasks_max` and has fewer than `room_bytes` of records: one push of each queue in
+    /// turn, so that none waits for another's backlog.
+    pub(crate) fn dispatch(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut BatchTurn<'_>,
         tasks_max: usize,
         room_bytes: usize,
-        claimed: &mut Vec<Claimed>,
+        claimed: &mut Vec<ClaimedTask>,
         pushes: &mut Vec<Push>,
     ) {
         if !turn.state.news.turned.is_empty() {
@@ -352,18 +355,18 @@ impl Dispatcher {
     }
 
     /// Whether tasks are to be handed out or pushed in the next turn, whatever comes.
-    pub fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.cut_short || !self.considered.is_empty()
     }
 
-    /// Hands up to `most` tasks of a queue to the worker whose turn it is; false when nothing is left or no worker has
-    /// room.
+    /// Hands up to `most` tasks of a queue to the worker whose turn it is; false when nothing is
+    /// left or no worker has room.
     fn hand_out_one(
         &mut self,
         queue: u32,
         most: u32,
-        turn: &mut Turn<'_>,
-        claimed: &mut Vec<Claimed>,
+        turn: &mut BatchTurn<'_>,
+        claimed: &mut Vec<ClaimedTask>,
         pushes: &mut Vec<Push>,
     ) -> bool {
         let row = turn.state.queue_with(queue);
@@ -428,14 +431,14 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
-    fn give_back(&mut self, session: &Arc<WorkSession>, room: &Room, unused: u32) {
+    fn give_back(&mut self, session: &Arc<WorkSession>, room: &CreditGrant, unused: u32) {
         let partitions = session.give_back(room, unused).into_iter();
         self.roomy
             .extend(partitions.map(|partition| (partition, session.clone())));
     }
 
     /// Partitions that found no room for a worker that has some again, since it was last asked.
-    pub fn take_roomy(&mut self) -> Vec<(usize, Arc<WorkSession>)> {
+    pub(crate) fn sessions_with_credit(&mut self) -> Vec<(usize, Arc<WorkSession>)> {
         std::mem::take(&mut self.roomy)
     }
 
@@ -444,7 +447,7 @@ impl Dispatcher {
         queue: u32,
         wanted: u32,
         settings: &QueueSettings,
-        turn: &Turn<'_>,
+        turn: &BatchTurn<'_>,
     ) -> u32 {
         let now_ms = turn.now.as_millis_unsigned();
         self.limited.insert(queue);
@@ -459,6 +462,6 @@ impl Dispatcher {
 }
 
 /// When half of a lease is over, in Unix milliseconds.
-fn half_ms(claimed: &Claimed) -> u64 {
+fn half_ms(claimed: &ClaimedTask) -> u64 {
     claimed.until_ms.saturating_sub(claimed.lease_ms / 2)
 }

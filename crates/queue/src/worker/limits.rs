@@ -1,19 +1,21 @@
-//! Limits of a queue that hold over all its partitions: tasks leased at a time, tasks handed out in a
-//! second. They are no part of a partition's state: how many a partition may claim stands in its command.
+//! Limits of a queue that hold over all its partitions: tasks leased at a time, tasks handed out in
+//! a second. They are no part of a partition's state: a command says how many tasks its partition
+//! may claim.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
-use crate::api::lock;
+use egret_base::sync::lock;
+
 use crate::model::QueueSettings;
 
-/// How far the times of two partitions may be apart. A rate that was refilled later than that was refilled
-/// before the clock went back.
+/// How far the times of two partitions may be apart. A rate that was refilled later than that was
+/// refilled before the clock went back.
 const SKEW_MAX_MS: u64 = 10_000;
 
-/// What is known of a queue with limits.
+/// State of the limits of one queue.
 #[derive(Debug, Default)]
-struct Known {
+struct QueueLimitState {
     /// Leased tasks by partition.
     leased: Vec<u64>,
     /// Tasks that may be handed out by its rate, and when that was so, in Unix milliseconds.
@@ -26,7 +28,7 @@ struct Known {
 /// The limits of all queues, shared by the partitions.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
-    queues: Mutex<HashMap<u32, Known>>,
+    queues: Mutex<HashMap<u32, QueueLimitState>>,
 }
 
 /// What a partition got.
@@ -34,7 +36,7 @@ pub(crate) struct Limits {
 pub(crate) struct Permits {
     /// Tasks it may claim.
     pub count: u32,
-    /// When to ask again, in Unix milliseconds; `None`: somebody will tell.
+    /// When to ask again, in Unix milliseconds; `None`: the partition is notified.
     pub again_ms: Option<u64>,
 }
 
@@ -43,7 +45,7 @@ pub(crate) fn is_limited(settings: &QueueSettings) -> bool {
     settings.concurrency > 0 || settings.rate_per_second > 0.0
 }
 
-impl Known {
+impl QueueLimitState {
     fn refill(&mut self, settings: &QueueSettings, now_ms: u64) {
         let burst = match settings.rate_burst {
             0 => settings.rate_per_second.max(1.0),
@@ -64,7 +66,7 @@ impl Known {
 
 impl Limits {
     /// Permits for up to `wanted` tasks. Those that are not used must be given back.
-    pub fn take(
+    pub(crate) fn take(
         &self,
         queue: u32,
         partition: usize,
@@ -101,26 +103,27 @@ impl Limits {
     }
 
     /// Permits that were not used.
-    pub fn give_back(&self, queue: u32, count: u32) {
+    pub(crate) fn give_back(&self, queue: u32, count: u32) {
         if let Some(known) = lock(&self.queues).get_mut(&queue) {
             known.tokens += f64::from(count);
         }
     }
 
-    /// How many tasks of a queue are leased in a partition. Returns the partitions that may have a permit
-    /// now, which got none before.
-    pub fn note(&self, queue: u32, partition: usize, leased: u64) -> BTreeSet<usize> {
+    /// How many tasks of a queue are leased in a partition. Returns the partitions that may have a
+    /// permit now, which got none before.
+    pub(crate) fn note(&self, queue: u32, partition: usize, leased: u64) -> BTreeSet<usize> {
         let mut queues = lock(&self.queues);
         let known = queues.entry(queue).or_default();
         let before = std::mem::replace(place(&mut known.leased, partition), leased);
-        match leased < before {
-            true => std::mem::take(&mut known.refused),
-            false => BTreeSet::new(),
+        if leased < before {
+            std::mem::take(&mut known.refused)
+        } else {
+            BTreeSet::new()
         }
     }
 
-    /// A queue has other limits now, or none: everybody who got no permit is to ask again.
-    pub fn reconsider(&self, queue: u32) {
+    /// A queue has other limits now, or none: every partition that got no permit has to ask again.
+    pub(crate) fn reconsider(&self, queue: u32) {
         if let Some(known) = lock(&self.queues).get_mut(&queue) {
             known.refused.clear();
         }

@@ -2,36 +2,39 @@
 //! deletes them when the tasks are kept.
 //!
 //! A row is there until its task is: there is no position to remember, so that rows of transactions
-//! that commit late are not passed over. A row that is met again, after a crash between the two or
-//! after the restore of an older database, is told by its key.
+//! that commit late are not passed over. A row that is read again, after a crash between the two or
+//! after the restore of an older database, is detected by its key.
 
 mod chains;
+pub(crate) mod handle;
 mod holds;
-pub(crate) mod metrics;
+mod metrics;
+pub(crate) mod reader_task;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use egret_base::{Coded, Condition, Kind, condition};
+use egret_base::sync::lock;
+use egret_base::{CodedError, Condition, Kind, condition};
 use egret_postgres::database_watch::DatabaseVisitor;
 use egret_postgres::databases::is_gone;
-use egret_postgres::listen::Attentive;
+use egret_postgres::listen::ListeningSession;
 use egret_postgres::lock_owner::{LockOutcome, held_by_own_session};
 use egret_postgres::retry::Policy;
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::{PostgresError, installation};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-use crate::api::feed::Order;
-use crate::api::lock;
-use crate::api::outbox::Outbox;
-use crate::api::produce::{BATCH_MAX, Format, NewTask};
-use crate::api::sink::Enqueued;
 use crate::error::QueueError;
-use crate::store::outbox::{self as store, Defect, Found, OutboxRow, Refused};
-use holds::{Holds, Presence, Verdict};
+use crate::store::content::Format;
+use crate::store::outbox::{self as store, CheckedRow, Defect, OutboxRow, RejectedRow};
+use crate::worker::internal_enqueue::EnqueueRequest;
+use crate::worker::new_task::{BATCH_MAX, NewTask};
+use crate::worker::outbox::handle::Outbox;
+use crate::worker::sinks::EnqueueReceipt;
+use holds::{HoldTable, Presence, RowDecision};
+use reader_task::{ReaderStatus, ReaderTask};
 
 /// Bytes of rows that are taken at a time: about so many of single rows, and as many of chains.
 const BATCH_BYTES_MAX: i64 = 8 << 20;
@@ -52,27 +55,6 @@ const READING: &str = "reading";
 /// Interruptions in a row that a restart of the server explains: they are no fault yet.
 const FAILURES_PASSING: u32 = 5;
 
-/// The reader of one database.
-pub(crate) struct Reader {
-    task: JoinHandle<()>,
-    told: Arc<Mutex<Told>>,
-}
-
-/// What a reader says of itself.
-#[derive(Default)]
-struct Told {
-    doing: String,
-    held: BTreeMap<String, String>,
-}
-
-impl Reader {
-    /// What it does, and which queues it holds back.
-    pub fn told(&self) -> (String, BTreeMap<String, String>) {
-        let told = lock(&self.told);
-        (told.doing.clone(), told.held.clone())
-    }
-}
-
 /// Looks for outboxes and has each read, until everything stops.
 pub(crate) async fn watch_over(outbox: Outbox) {
     let inner = &outbox.inner;
@@ -86,7 +68,7 @@ pub(crate) async fn watch_over(outbox: Outbox) {
         match tokio::time::timeout(STOP_MAX, &mut reader.task).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::error!(%error, database, "the reader of an outbox ended badly");
+                tracing::error!(%error, database, "the reader of an outbox panicked");
             }
             // What it was at is done again at the next start.
             Err(_) => reader.task.abort(),
@@ -110,15 +92,20 @@ impl DatabaseVisitor for Outbox {
             return Ok(());
         };
         if store::is_installed(&client).await? {
-            let told = Arc::new(Mutex::new(Told::default()));
-            let reading = Reading {
+            let told = Arc::new(Mutex::new(ReaderStatus {
+                doing: "starting".to_owned(),
+                held: BTreeMap::new(),
+            }));
+            let reading = OutboxReader {
                 outbox: self.clone(),
                 database: database.to_owned(),
                 told: told.clone(),
                 stopping: inner.stopping.subscribe(),
+                failures: 0,
+                unreachable: Condition::new("outbox_unreachable", database),
             };
             let task = tokio::spawn(reading.run());
-            lock(&inner.readers).insert(database.to_owned(), Reader { task, told });
+            lock(&inner.readers).insert(database.to_owned(), ReaderTask { task, told });
         } else {
             lock(&inner.readers).remove(database);
         }
@@ -127,7 +114,7 @@ impl DatabaseVisitor for Outbox {
 }
 
 /// Why a session ended.
-enum Ended {
+enum SessionEnd {
     /// Everything stops, or there is no outbox any more.
     ForGood,
     /// What keeps it from reading.
@@ -142,23 +129,24 @@ fn is_removed(error: &QueueError) -> bool {
     matches!(&**error, PostgresError::Server { error, .. } if installation::is_removed(error))
 }
 
-struct Reading {
+struct OutboxReader {
     outbox: Outbox,
     database: String,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<ReaderStatus>>,
     stopping: watch::Receiver<bool>,
+    /// Interruptions since rows were last read.
+    failures: u32,
+    unreachable: Condition,
 }
 
-impl Reading {
+impl OutboxReader {
     /// Reads over restarts of the server, until everything stops or the outbox is gone.
     async fn run(mut self) {
-        let mut failures = 0;
-        let unreachable = Condition::new("outbox_unreachable", self.database.as_str());
         while !*self.stopping.borrow() {
-            let (reason, passes) = match self.session(&mut failures, &unreachable).await {
-                Ok(Ended::ForGood) => break,
+            let (reason, passes) = match self.session().await {
+                Ok(SessionEnd::ForGood) => break,
                 Err(QueueError::Postgres(error)) if is_gone(&error) => break,
-                Ok(Ended::Kept(reason)) => (reason, false),
+                Ok(SessionEnd::Kept(reason)) => (reason, false),
                 // Where the outbox was removed, the next session finds none.
                 Err(error) => {
                     let passes = error.retryable() || is_removed(&error);
@@ -166,16 +154,17 @@ impl Reading {
                 }
             };
             self.outbox.inner.metrics.interrupted();
-            failures += 1;
-            if passes && failures <= FAILURES_PASSING {
+            self.failures += 1;
+            if passes && self.failures <= FAILURES_PASSING {
                 tracing::debug!(reason, "reading an outbox was interrupted");
             } else {
-                unreachable.fail(&reason, "an outbox cannot be read; retrying");
+                self.unreachable
+                    .fail(&reason, "cannot read an outbox; retrying");
             }
             self.tell(&reason);
             tokio::select! {
                 _ = self.stopping.changed() => {}
-                () = tokio::time::sleep(AGAIN.wait(failures)) => {}
+                () = tokio::time::sleep(AGAIN.wait(self.failures)) => {}
             }
         }
         // It may have been made again in the meantime.
@@ -186,7 +175,7 @@ impl Reading {
         doing.clone_into(&mut lock(&self.told).doing);
     }
 
-    fn tell_held(&self, holds: &Holds) {
+    fn tell_held(&self, holds: &HoldTable) {
         let mut told = lock(&self.told);
         told.held = holds.reasons();
         told.doing = match holds.waiting_role() {
@@ -200,66 +189,83 @@ impl Reading {
     }
 
     /// One connection: becomes the reader, then reads for as long as it can.
-    async fn session(
-        &mut self,
-        failures: &mut u32,
-        unreachable: &Condition,
-    ) -> Result<Ended, QueueError> {
-        let inner = &self.outbox.inner;
-        let attending = inner.databases.attend(&self.database, store::CHANNEL);
-        let Attentive { mut client, heard } = attending.await?;
-        if !store::is_installed(&client).await? {
-            return Ok(Ended::ForGood);
-        }
-        store::check(&client).await?;
-        match store::become_reader(&client, &inner.lock_owner).await? {
-            LockOutcome::Taken => {}
-            LockOutcome::HeldByOwnSession => return Err(held_by_own_session().into()),
-            LockOutcome::HeldElsewhere => {
-                let reason = "another egret reads this outbox: stop it, or let it go on alone";
-                return Ok(Ended::Kept(reason.to_owned()));
-            }
-        }
-        store::install(&mut client).await?;
-        store::set_limits(&client, self.outbox.size_limits()).await?;
-        store::set_up_reader(&client).await?;
-        self.tell(READING);
-        unreachable.recover("the outbox is read again");
-        *failures = 0;
-        let reading = &self.outbox.inner.metrics.reading;
-        reading.inc();
-        let mut holds = Holds::new(&self.database);
+    async fn session(&mut self) -> Result<SessionEnd, QueueError> {
+        let mut stopping = self.stopping.clone();
+        // The server, or transactions of others, may keep this waiting for any time. It is done
+        // again at the next start.
+        let opened = tokio::select! {
+            _ = stopping.changed() => return Ok(SessionEnd::ForGood),
+            opened = self.open() => opened?,
+        };
+        let ListeningSession { client, heard } = match opened {
+            Ok(session) => session,
+            Err(ended) => return Ok(ended),
+        };
+        self.outbox.inner.metrics.reading.inc();
+        let mut holds = HoldTable::new(&self.database);
         let ended = loop {
             match self.drain(&client, &mut holds).await {
-                Ok(()) if *self.stopping.borrow() => break Ok(Ended::ForGood),
+                Ok(()) if *self.stopping.borrow() => break Ok(SessionEnd::ForGood),
                 Ok(()) => {}
                 Err(error) => break Err(error),
             }
             let poll = self.outbox.inner.queues.config().outbox_poll.duration();
             tokio::select! {
-                _ = self.stopping.changed() => break Ok(Ended::ForGood),
+                _ = self.stopping.changed() => break Ok(SessionEnd::ForGood),
                 () = heard.notified() => {}
                 () = tokio::time::sleep(holds.wait().min(poll)) => {}
             }
         };
-        reading.dec();
-        self.outbox.inner.metrics.held.dec_by(holds.len() as i64);
+        let metrics = &self.outbox.inner.metrics;
+        metrics.reading.dec();
+        metrics.held.dec_by(holds.len() as i64);
         ended
     }
 
+    /// Opens a session of the reader, in an outbox that is up to date; else returns why there is
+    /// none.
+    async fn open(&self) -> Result<Result<ListeningSession, SessionEnd>, QueueError> {
+        let inner = &self.outbox.inner;
+        let attending = inner
+            .databases
+            .connect_listening(&self.database, store::CHANNEL);
+        let mut session = attending.await?;
+        let client = &mut session.client;
+        if !store::is_installed(client).await? {
+            return Ok(Err(SessionEnd::ForGood));
+        }
+        store::check(client).await?;
+        match store::become_reader(client, &inner.lock_owner).await? {
+            LockOutcome::Taken => {}
+            LockOutcome::HeldByOwnSession => return Err(held_by_own_session().into()),
+            LockOutcome::HeldElsewhere => {
+                let reason = "another egret reads this outbox: stop one of the two";
+                return Ok(Err(SessionEnd::Kept(reason.to_owned())));
+            }
+        }
+        store::install(client).await?;
+        store::set_limits(client, self.outbox.size_limits()).await?;
+        store::set_up_reader(client).await?;
+        Ok(Ok(session))
+    }
+
     /// Takes what is there, except of queues that are held.
-    async fn drain(&self, client: &Client, holds: &mut Holds) -> Result<(), QueueError> {
+    async fn drain(&mut self, client: &Client, holds: &mut HoldTable) -> Result<(), QueueError> {
         let limits = self.outbox.size_limits();
         let rows_max = BATCH_MAX as i64;
         while !*self.stopping.borrow() {
             let count = self.outbox.queue_count();
             let held = holds.held(BATCH_MAX, count, || self.outbox.queue_names());
             let found = store::next(client, &held, rows_max, BATCH_BYTES_MAX, limits).await?;
+            self.tell_held(holds);
             let before = holds.len();
-            match found.is_empty() {
-                true => holds.keep(&held),
-                false => self.take(client, &found, holds).await?,
+            if found.is_empty() {
+                holds.keep(&held)
+            } else {
+                self.take(client, &found, holds).await?
             }
+            self.failures = 0;
+            self.unreachable.recover("the outbox is read again");
             let metrics = &self.outbox.inner.metrics;
             metrics.held.inc_by(holds.len() as i64 - before as i64);
             self.tell_held(holds);
@@ -274,8 +280,8 @@ impl Reading {
     async fn take(
         &self,
         client: &Client,
-        found: &[Found],
-        holds: &mut Holds,
+        found: &[CheckedRow],
+        holds: &mut HoldTable,
     ) -> Result<(), QueueError> {
         let inner = &self.outbox.inner;
         inner.steps.before("enqueue");
@@ -290,7 +296,7 @@ impl Reading {
                     tasks.push(task.id);
                     taken.push(&found.row);
                 }
-                Err(error) if is_for_good(&error) => refused.push(Refused {
+                Err(error) if is_for_good(&error) => refused.push(RejectedRow {
                     row: &found.row,
                     code: error.code(),
                     reason: egret_base::error::chain(&error),
@@ -300,7 +306,7 @@ impl Reading {
         }
         refused.extend(self.hold(waiting, holds));
         if !taken.is_empty() {
-            // Rows are deleted for good, whatever becomes of the power.
+            // Rows are deleted for good: their tasks must survive a loss of power before.
             inner.queues.make_durable(&tasks).await?;
             inner.steps.before("delete");
             store::taken(client, &taken).await?;
@@ -312,7 +318,7 @@ impl Reading {
             store::rejected(client, &refused).await?;
             inner.metrics.count("rejected", refused.len());
             let (first, rows) = (&refused[0], refused.len());
-            let Refused { row, code, reason } = first;
+            let RejectedRow { row, code, reason } = first;
             let reason = format_args!("{rows} rows for queue {}: {code}: {reason}", row.queue);
             let message = "the queue refused rows of an outbox; they are in egret.outbox_rejected";
             condition::occur("outbox_rows_rejected", &self.database, reason, message);
@@ -320,13 +326,13 @@ impl Reading {
         Ok(())
     }
 
-    /// Holds the queues of rows that wait. Returns the rows that are rejected: of queues that could not be
-    /// created, only some are held.
+    /// Holds the queues of rows that wait. Returns the rows that are rejected: of queues that could
+    /// not be created, only some are held.
     fn hold<'r>(
         &self,
         waiting: Vec<(&'r OutboxRow, QueueError)>,
-        holds: &mut Holds,
-    ) -> Vec<Refused<'r>> {
+        holds: &mut HoldTable,
+    ) -> Vec<RejectedRow<'r>> {
         let queues = &self.outbox.inner.queues;
         let tenant = &queues.config().outbox_tenant;
         let mut verdicts = Vec::with_capacity(waiting.len());
@@ -339,15 +345,15 @@ impl Reading {
         }
         // A chain waits as a whole, or not at all.
         let rejected: HashSet<&str> = (waiting.iter().zip(&verdicts))
-            .filter(|(_, verdict)| **verdict == Verdict::Rejected)
+            .filter(|(_, verdict)| **verdict == RowDecision::Rejected)
             .filter_map(|((row, _), _)| row.chain.as_deref())
             .collect();
         let rows = waiting.into_iter().zip(verdicts);
         rows.filter(|((row, _), verdict)| {
             let chain = row.chain.as_deref();
-            *verdict == Verdict::Rejected || chain.is_some_and(|chain| rejected.contains(chain))
+            *verdict == RowDecision::Rejected || chain.is_some_and(|chain| rejected.contains(chain))
         })
-        .map(|((row, error), _)| Refused {
+        .map(|((row, error), _)| RejectedRow {
             row,
             code: error.code(),
             reason: egret_base::error::chain(&error),
@@ -355,7 +361,7 @@ impl Reading {
         .collect()
     }
 
-    async fn enqueue(&self, found: &[Found]) -> Vec<Result<Enqueued, QueueError>> {
+    async fn enqueue(&self, found: &[CheckedRow]) -> Vec<Result<EnqueueReceipt, QueueError>> {
         let queues = &self.outbox.inner.queues;
         let config = queues.config();
         let mut outcomes = vec![None; found.len()];
@@ -374,7 +380,7 @@ impl Reading {
                 }
                 (None, None) => {
                     places.push(place);
-                    orders.push(Order {
+                    orders.push(EnqueueRequest {
                         tenant: &config.outbox_tenant,
                         queue: &found.row.queue,
                         task: task(&found.row),
@@ -383,11 +389,11 @@ impl Reading {
                 }
             }
         }
-        for (place, outcome) in places.into_iter().zip(queues.hand_over(&orders).await) {
+        for (place, outcome) in places.into_iter().zip(queues.enqueue_many(&orders).await) {
             outcomes[place] = Some(outcome);
         }
         for places in chains.into_values() {
-            let rows: Vec<&Found> = places.iter().map(|place| &found[*place]).collect();
+            let rows: Vec<&CheckedRow> = places.iter().map(|place| &found[*place]).collect();
             for (place, outcome) in places
                 .into_iter()
                 .zip(chains::hand_over(queues, &rows).await)
@@ -402,7 +408,7 @@ impl Reading {
     }
 }
 
-/// What may be too large, and by which limit.
+/// A value that may be too large, and its limit.
 struct Measure {
     what: &'static str,
     limit: &'static str,
@@ -429,17 +435,18 @@ fn unreadable(reason: &str) -> QueueError {
     }
 }
 
-/// A row as a task. The functions that write rows have checked what they hold; who writes them
-/// otherwise is told by the queue.
+/// A row as a task. The functions that write rows have checked their values; rows written in
+/// another way are checked by the queue.
 fn task(row: &OutboxRow) -> NewTask<'_> {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
     let wish = |number: i32| u32::try_from(number).unwrap_or(u32::MAX);
     let metadata = row.metadata.iter();
     NewTask {
         payload: &row.payload,
-        format: match row.is_json {
-            true => Format::Json,
-            false => Format::Bytes,
+        format: if row.is_json {
+            Format::Json
+        } else {
+            Format::Bytes
         },
         priority: row.priority.map(wish),
         ordering_key: &row.ordering_key,
@@ -456,7 +463,7 @@ fn task(row: &OutboxRow) -> NewTask<'_> {
     }
 }
 
-/// Whether handing a row over again cannot help. What ails Egret itself is no fault of the row's.
+/// Whether a retry of the row cannot help. Failures of Egret itself are not the row's fault.
 fn is_for_good(error: &QueueError) -> bool {
     matches!(
         error.kind(),

@@ -1,14 +1,15 @@
 //! A partition's thread: takes everything that waits, applies it, writes it with one append, and
-//! tells everybody what became of it.
+//! reports every outcome.
 //!
-//! A command is applied before it is in the log, and told after: state that is not in the log yet is
-//! seen by nobody. When the log fails, the state is worth nothing any more and the partition ends.
+//! A command is applied before it is in the log, and answered after: state that is not in the log
+//! yet is seen by no caller. When the log fails, the state cannot be used any more and the
+//! partition ends.
 
 pub mod driven;
 mod intake;
 mod items;
 mod refuse;
-mod shared;
+mod reply;
 mod step;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,47 +17,50 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egret_base::{Clock, Condition, Entropy, Limit, condition};
-use egret_log::{Appended, Batch, Log, LogError, Seq, Taken};
+use egret_log::{AppendResult, Batch, DrainResult, Log, LogError, Seq};
 
+use crate::worker::partition_handle::{PartitionHandle, part_name};
 use intake::Intake;
 pub(super) use intake::room_bytes;
 use items::{IntakeLimits, enqueue, report};
-pub(crate) use shared::{ReadRecord, ReadyQueues, Shared};
+use reply::PendingReply;
 
+use super::admission_queue::FairQueue;
+use super::attachment_store::AttachmentStore;
 use super::dispatch::{Dispatcher, Push};
-use super::part_name;
-use super::post::Post;
-use super::shelf::Shelf;
-use super::steady::Steady;
-use super::ticks::Ticks;
-use super::turn::Turn;
+use super::mailer::PartitionMailer;
+use super::monotonic_clock::MonotonicClock;
+use super::schedule_runner::ScheduleRunner;
+use super::turn::BatchTurn;
 use super::upkeep::Upkeep;
-use super::waiting::Waiting;
 use super::watch::Watchers;
-use crate::api::session::WorkSession;
-use crate::api::share::TaskShares;
-use crate::api::sink::{Enqueued as Outcome, ProduceSink, ReportSink};
-use crate::api::submit::{Answer, EnqueueBatch, Refusable, ReportBatch, Said, Submission};
 use crate::core::command::Command;
-use crate::core::state::{Claimed, State};
+use crate::core::state::{ClaimedTask, State};
 use crate::error::QueueError;
 use crate::metrics::Metrics;
+use crate::worker::session::WorkSession;
+use crate::worker::sinks::{ProduceSink, ReportSink};
+use crate::worker::submission::{
+    EnqueueBatch, OnCommit, Rejectable, ReportBatch, ReportKind, Submission,
+};
+use crate::worker::task_shares::TaskShares;
 
 /// New tasks and reports in one turn; what is more waits for the next.
 const TURN_ITEMS_MAX: usize = 1_024;
 
-/// The same while several tenants are at work, who wait for each other's turns.
+/// The same while several tenants are at work, which wait for each other's turns.
 const CONTESTED_ITEMS_MAX: usize = 256;
 
-fn turn_max(waiting: &Waiting) -> usize {
-    match waiting.is_contested() {
-        true => CONTESTED_ITEMS_MAX,
-        false => TURN_ITEMS_MAX,
+fn turn_max(waiting: &FairQueue) -> usize {
+    if waiting.is_contested() {
+        CONTESTED_ITEMS_MAX
+    } else {
+        TURN_ITEMS_MAX
     }
 }
 
 /// Whether a turn that has `items` takes the next submission.
-fn takes_next(waiting: &Waiting, intake: &Intake, items: usize, batch: &Batch) -> bool {
+fn takes_next(waiting: &FairQueue, intake: &Intake, items: usize, batch: &Batch) -> bool {
     waiting.fits(items, turn_max(waiting)) && intake.has_room(waiting, items, batch)
 }
 
@@ -66,7 +70,7 @@ const ADVANCE_BUDGET: u32 = 2_048;
 /// The longest that a partition sleeps; then the metrics see what has become of its queues.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// How often the metrics are told of the queues.
+/// How often the gauges of the queues are updated.
 const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long to wait before a log is asked again that did not take a batch.
@@ -75,51 +79,42 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait before the rest of the messages for others is handed over.
 const POST_PAUSE: Duration = Duration::from_millis(1);
 
-/// How an answered batch is told.
-enum Told {
-    Produced(
-        Arc<dyn ProduceSink>,
-        Vec<(u64, Result<Outcome, QueueError>)>,
-    ),
-    Reported(Arc<dyn ReportSink>, Vec<(u64, Result<(), QueueError>)>),
-    Asked(Answer),
-}
-
-/// See the module.
 pub(crate) struct Partition<L: Log> {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<PartitionHandle>,
     pub state: State,
     pub log: L,
     pub reader: L::Reader,
-    pub time: Steady,
+    pub time: MonotonicClock,
     pub entropy: Arc<dyn Entropy>,
     pub dispatcher: Dispatcher,
     watchers: Watchers,
-    ticks: Ticks,
+    ticks: ScheduleRunner,
     pub upkeep: Upkeep<L>,
     metrics: Arc<Metrics>,
     /// When the metrics were told of the queues.
     told_at: Option<Instant>,
     pub(super) partition: usize,
     pub reserve_bytes: u64,
-    /// Of `queue.tasks_max` this partition's share, and its messages between tasks that wait for others.
+    /// Of `queue.tasks_max` this partition's share, and its messages between tasks that wait for
+    /// others.
     limits: IntakeLimits,
-    shelf: Arc<Shelf>,
+    shelf: Arc<AttachmentStore>,
     batch: Batch,
-    waiting: Waiting,
-    post: Post,
+    waiting: FairQueue,
+    post: PartitionMailer,
     /// Answers to be given after the tasks of this turn.
-    last: Vec<Answer>,
+    last: Vec<OnCommit>,
     /// Answers to be given when everything is durable.
-    when_durable: Vec<Answer>,
+    when_durable: Vec<OnCommit>,
     /// Workers that take what there is in this turn and no more.
     once: Vec<Arc<WorkSession>>,
-    told: Vec<Told>,
-    claimed: Vec<Claimed>,
+    told: Vec<PendingReply>,
+    claimed: Vec<ClaimedTask>,
     pushes: Vec<Push>,
     /// What the inbox was told of that waits here.
     held: (usize, usize),
-    /// Why the log did not take the batch of the last turn, which is tried again before there is another.
+    /// Why the log did not take the batch of the last turn, which is tried again before there is
+    /// another.
     held_back: Option<LogError>,
     /// When that is tried.
     retry_at: Instant,
@@ -129,17 +124,17 @@ pub(crate) struct Partition<L: Log> {
 }
 
 impl<L: Log + 'static> Partition<L> {
-    pub fn new(parts: Parts<L>) -> Self {
+    pub(crate) fn new(parts: PartitionParts<L>) -> Self {
         Self {
             shared: parts.shared,
-            time: Steady::new(parts.clock, parts.state.now_ms()),
+            time: MonotonicClock::new(parts.clock, parts.state.now_ms()),
             state: parts.state,
             reader: parts.log.reader(),
             log: parts.log,
             entropy: parts.entropy,
             dispatcher: parts.dispatcher,
             watchers: Watchers::default(),
-            ticks: Ticks::new(parts.partition),
+            ticks: ScheduleRunner::new(parts.partition),
             upkeep: parts.upkeep,
             metrics: parts.metrics,
             told_at: None,
@@ -151,7 +146,7 @@ impl<L: Log + 'static> Partition<L> {
             },
             shelf: parts.shelf,
             batch: Batch::new(),
-            waiting: Waiting::default(),
+            waiting: FairQueue::default(),
             post: parts.post,
             last: Vec::new(),
             when_durable: Vec::new(),
@@ -167,23 +162,23 @@ impl<L: Log + 'static> Partition<L> {
         }
     }
 
-    /// Tells the limits of queues how many tasks are leased from before: to be called of every partition
-    /// before one of them runs.
-    pub fn note_limits(&mut self) {
+    /// Tells the limits of queues how many tasks are leased from before: to be called of every
+    /// partition before one of them runs.
+    pub(crate) fn note_limits(&mut self) {
         for (queue, _) in self.state.queues() {
             self.dispatcher.watch_limits(queue, &self.state);
             self.dispatcher.note_ready(queue, &self.state);
         }
-        let nobody_waits = self.dispatcher.note_leased(&self.state);
-        debug_assert!(nobody_waits.is_empty(), "nobody has asked for a permit yet");
+        let nobody_waits = self.dispatcher.update_leased_counts(&self.state);
+        debug_assert!(nobody_waits.is_empty(), "no permit has been requested yet");
     }
 
-    /// Works until the inbox is closed and empty, or the log fails. However it ends, everybody who waits for
-    /// something is told, and whoever comes later is refused.
+    /// Works until the inbox is closed and empty, or the log fails. However it ends, all waiting
+    /// callers get an answer, and later ones are refused.
     ///
     /// # Errors
     /// Why the partition cannot go on.
-    pub fn run(mut self) -> Result<(), QueueError> {
+    pub(crate) fn run(mut self) -> Result<(), QueueError> {
         // What a panic has left of the state is not looked at any more.
         let worked = catch_unwind(AssertUnwindSafe(|| self.work()));
         let failure = match worked {
@@ -194,7 +189,7 @@ impl<L: Log + 'static> Partition<L> {
             }),
         };
         if let Some(failure) = &failure {
-            // It is told once.
+            // Only the first failure is kept.
             let _ = self.shared.failure.set(failure.clone());
         }
         self.shared.inbox.close();
@@ -220,17 +215,17 @@ impl<L: Log + 'static> Partition<L> {
                 (None, true) => self.pause(),
             };
             match self.shared.inbox.take_all(&mut taken, Some(timeout)) {
-                Taken::Closed if self.held_back.is_some() => return self.give_up(),
-                Taken::Closed if self.waiting.is_empty() => return self.log.sync(),
+                DrainResult::Closed if self.held_back.is_some() => return self.give_up(),
+                DrainResult::Closed if self.waiting.is_empty() => return self.log.sync(),
                 _ => {
                     self.metrics.waited(taken.len());
                     taken.drain(..).for_each(|one| self.waiting.push(one));
                 }
             }
-            match self.held_back.is_some() && self.retry_at > Instant::now() {
-                // A snapshot that is done may be what makes room.
-                true => self.upkeep.take_back(&mut self.log)?,
-                false => self.turn()?,
+            if self.held_back.is_some() && self.retry_at > Instant::now() {
+                self.upkeep.take_back(&mut self.log)?
+            } else {
+                self.turn()?
             }
             self.hold();
         }
@@ -251,9 +246,13 @@ impl<L: Log + 'static> Partition<L> {
         if self.time.is_step_due() {
             return Duration::ZERO;
         }
-        let due = self.state.next_due_ms().into_iter();
-        let due = due.chain(self.dispatcher.next_due_ms());
-        let due = due.chain(self.ticks.next_due_ms(&self.state)).min();
+        let due = self
+            .state
+            .next_due_ms()
+            .into_iter()
+            .chain(self.dispatcher.next_due_ms())
+            .chain(self.ticks.next_due_ms(&self.state))
+            .min();
         let until_due = due.map(|due| Duration::from_millis(due.saturating_sub(now)));
         let deadline = self.log.sync_deadline();
         let until_sync = deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -280,7 +279,7 @@ impl<L: Log + 'static> Partition<L> {
         }
         let (seed, now) = (self.seed(), self.time.now());
         let intake = self.intake(now.as_millis_unsigned());
-        let mut turn = Turn {
+        let mut turn = BatchTurn {
             state: &mut self.state,
             batch: &mut self.batch,
             watchers: &mut self.watchers,
@@ -330,11 +329,11 @@ impl<L: Log + 'static> Partition<L> {
                 }
                 Submission::Consider(queue) => self.dispatcher.consider(queue, turn.state),
                 Submission::Sync(answer) => self.when_durable.push(answer),
-                Submission::Ask(ask) => self.told.push(Told::Asked(ask(&mut turn))),
+                Submission::Ask(ask) => self.told.push(PendingReply::Asked(ask(&mut turn))),
             }
         }
         turn.do_what_is_due(ADVANCE_BUDGET);
-        self.dispatcher.hand_out(
+        self.dispatcher.dispatch(
             &mut turn,
             turn_max(&self.waiting),
             intake.claims_bytes,
@@ -345,18 +344,18 @@ impl<L: Log + 'static> Partition<L> {
         self.settle()
     }
 
-    /// Commits a turn and tells of it. A log that has no room, or no spare segment, is as it was before:
-    /// it is asked again later, and meanwhile nothing is told.
+    /// Commits a turn and sends its replies. A log that has no room, or no spare segment, is as it
+    /// was before: the commit is retried later, and meanwhile no reply is sent.
     fn settle(&mut self) -> Result<(), LogError> {
         match self.commit(self.log.next()) {
             Ok(()) => {
                 self.held_back = None;
                 self.log_unwritable
-                    .recover("the queue's log is written again");
+                    .recover("writing the queue's log works again");
             }
             Err(error @ (LogError::Full { .. } | LogError::Io { .. })) => {
                 self.log_unwritable
-                    .fail(&error, "the queue's log takes nothing; retrying");
+                    .fail(&error, "cannot write the queue's log; retrying");
                 self.held_back = Some(error);
                 for (partitions, queue) in self.dispatcher.withdraw() {
                     self.post.consider_in(&partitions, queue);
@@ -389,9 +388,9 @@ impl<L: Log + 'static> Partition<L> {
         if self.batch.len() > 1 {
             let (bytes, records, started) = (self.batch.bytes(), self.batch.len(), Instant::now());
             match self.log.append(&mut self.batch, first)? {
-                Appended::Committed(_) => self.upkeep.note(bytes),
+                AppendResult::Committed(_) => self.upkeep.note(bytes),
                 // One log, one writer: its lock says so.
-                Appended::Fenced | Appended::Unknown => {
+                AppendResult::Fenced | AppendResult::Unknown => {
                     unreachable!("a log in local files knows what it has")
                 }
             }
@@ -406,14 +405,14 @@ impl<L: Log + 'static> Partition<L> {
         Ok(())
     }
 
-    /// Tells everybody what the turn has done, now that it is committed.
+    /// Reports what the turn has done to all sinks, now that it is committed.
     fn tell(&mut self) {
         self.dispatcher.note_rises(&self.state);
         for told in self.told.drain(..) {
             match told {
-                Told::Produced(sink, outcomes) => sink.outcomes(&outcomes),
-                Told::Reported(sink, outcomes) => sink.reported(&outcomes),
-                Told::Asked(answer) => answer(Ok(())),
+                PendingReply::Produced(sink, outcomes) => sink.outcomes(&outcomes),
+                PendingReply::Reported(sink, outcomes) => sink.reported(&outcomes),
+                PendingReply::Asked(answer) => answer(Ok(())),
             }
         }
         self.dispatcher
@@ -443,29 +442,30 @@ impl<L: Log + 'static> Partition<L> {
             self.metrics.tell(self.partition, &self.state);
         }
         self.post.carry(&self.state);
-        for (partition, queue) in self.dispatcher.note_leased(&self.state) {
+        for (partition, queue) in self.dispatcher.update_leased_counts(&self.state) {
             self.post.consider(partition, queue);
         }
         for (partitions, queue) in self.dispatcher.note_falls(&self.state) {
             self.post.consider_in(&partitions, queue);
         }
-        for (partition, session) in self.dispatcher.take_roomy() {
+        for (partition, session) in self.dispatcher.sessions_with_credit() {
             self.post.has_room(partition, session);
         }
     }
 }
 
-/// Sums that decide on limits were wrong. It is an error of Egret's, and no reason to stop the partition.
+/// Sums that decide on limits were wrong. It is an error of Egret's, and no reason to stop the
+/// partition.
 #[cold]
 fn note_miscounts(partition: usize, miscounts: u64) {
-    let reason = format!("{miscounts} sums had less than was taken from them");
-    let message = "the counts of a partition are wrong";
+    let reason = format!("{miscounts} counters would have become negative");
+    let message = "counters of a partition are wrong";
     condition::occur("queue_counts_wrong", &part_name(partition), reason, message);
 }
 
 /// What a partition is made of.
-pub(crate) struct Parts<L: Log> {
-    pub shared: Arc<Shared>,
+pub(crate) struct PartitionParts<L: Log> {
+    pub shared: Arc<PartitionHandle>,
     pub state: State,
     pub log: L,
     pub clock: Arc<dyn Clock>,
@@ -473,10 +473,10 @@ pub(crate) struct Parts<L: Log> {
     pub dispatcher: Dispatcher,
     pub upkeep: Upkeep<L>,
     pub metrics: Arc<Metrics>,
-    pub post: Post,
+    pub post: PartitionMailer,
     pub partition: usize,
     pub reserve_bytes: u64,
     pub task_shares: TaskShares,
-    pub shelf: Arc<Shelf>,
+    pub shelf: Arc<AttachmentStore>,
     pub chain_messages_max: u64,
 }

@@ -1,16 +1,17 @@
 //! Precedence: which partition hands out next of a queue whose tasks have several priorities.
 //!
-//! A partition orders its own tasks only. For the order to hold over all of them, each notes the rank of
-//! its next task, and hands out a task only while no other partition's next task ranks higher. A
-//! partition that yields looks again when a higher rank elsewhere falls, and after
-//! `queue.priority_wait_max` hands out all the same: one that makes no progress delays the others by no
-//! more than that.
+//! A partition orders its own tasks only. For the order to hold over all of them, each notes the
+//! rank of its next task, and hands out a task only while no other partition's next task ranks
+//! higher. A partition that yields looks again when a higher rank elsewhere falls, and after
+//! `queue.priority_wait_max` hands out all the same: one that makes no progress delays the others
+//! by no more than that.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::api::lock;
+use egret_base::sync::lock;
+
 use crate::core::state::State;
 
 /// The next tasks of one queue.
@@ -18,7 +19,6 @@ use crate::core::state::State;
 struct Heads {
     /// Their ranks by partition.
     ranks: BTreeMap<usize, i64>,
-    /// Partitions that yield.
     yielding: BTreeSet<usize>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct SharedRanks {
 
 impl SharedRanks {
     /// Ranks of no queue yet; a partition yields for up to `wait_max_ms`.
-    pub fn new(wait_max_ms: u64) -> Self {
+    pub(crate) fn new(wait_max_ms: u64) -> Self {
         Self {
             wait_max_ms,
             ..Self::default()
@@ -54,7 +54,8 @@ impl SharedRanks {
         is_new
     }
 
-    /// Notes the rank of a partition's next task. Returns the partitions that may have to yield no more.
+    /// Notes the rank of a partition's next task. Returns the partitions that may have to yield no
+    /// more.
     fn note(&self, queue: u32, partition: usize, rank: Option<i64>) -> BTreeSet<usize> {
         let mut queues = lock(&self.queues);
         let heads = queues.entry(queue).or_default();
@@ -110,7 +111,7 @@ pub(super) struct Precedence {
 }
 
 impl Precedence {
-    pub fn new(partition: usize, shared: Arc<SharedRanks>) -> Self {
+    pub(crate) fn new(partition: usize, shared: Arc<SharedRanks>) -> Self {
         Self {
             partition,
             shared,
@@ -121,7 +122,7 @@ impl Precedence {
     }
 
     /// Takes part for a queue that has tasks of several priorities, here or in another partition.
-    pub fn track(&mut self, queue: u32, state: &State) {
+    pub(crate) fn track(&mut self, queue: u32, state: &State) {
         let row = state.queue_with(queue);
         let has_priorities = row.is_some_and(|row| row.rings.has_priorities());
         if has_priorities && state.next_rank(queue).is_some() && self.shared.begin(queue) {
@@ -132,9 +133,9 @@ impl Precedence {
         }
     }
 
-    /// What may be handed out of a queue at this time. The next task counts as it is now: what was noted of
-    /// it falls only once the tasks before it are handed over.
-    pub fn allowance(&mut self, queue: u32, state: &State, now_ms: u64) -> Allowance {
+    /// What may be handed out of a queue at this time. The next task counts as it is now: what was
+    /// noted of it falls only once the tasks before it are handed over.
+    pub(crate) fn allowance(&mut self, queue: u32, state: &State, now_ms: u64) -> Allowance {
         let rank = state.next_rank(queue);
         match rank.filter(|_| self.noted.contains_key(&queue)) {
             Some(rank) => self.allowance_of(queue, rank, now_ms),
@@ -143,8 +144,10 @@ impl Precedence {
     }
 
     fn allowance_of(&mut self, queue: u32, rank: i64, now_ms: u64) -> Allowance {
-        let highest = self.shared.compare(queue, self.partition, rank);
-        let highest = highest.unwrap_or(i64::MIN);
+        let highest = self
+            .shared
+            .compare(queue, self.partition, rank)
+            .unwrap_or(i64::MIN);
         if highest <= rank {
             self.yielding.remove(&queue);
             return Allowance::AtLeast(highest);
@@ -158,9 +161,10 @@ impl Precedence {
         Allowance::AtLeast(rank)
     }
 
-    /// Notes ranks that have risen: before a new task is acknowledged, so that none of lower rank that is
-    /// handed out later goes before it. Returns the queues for which the partition may have to yield no more.
-    pub fn note_rises(&mut self, state: &State) -> Vec<u32> {
+    /// Notes ranks that have risen: before a new task is acknowledged, so that none of lower rank
+    /// that is handed out later goes before it. Returns the queues for which the partition may have
+    /// to yield no more.
+    pub(crate) fn note_rises(&mut self, state: &State) -> Vec<u32> {
         let queues: Vec<u32> = self.noted.keys().copied().collect();
         let has_risen = |queue: &u32| self.note_rise(*queue, state);
         let risen: Vec<u32> = queues.into_iter().filter(has_risen).collect();
@@ -181,9 +185,9 @@ impl Precedence {
         true
     }
 
-    /// Notes ranks that have fallen: after the tasks of higher rank are handed over. Returns the partitions
-    /// that are to consider a queue.
-    pub fn note_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
+    /// Notes ranks that have fallen: after the tasks of higher rank are handed over. Returns the
+    /// partitions that are to consider a queue.
+    pub(crate) fn note_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
         let mut freed = Vec::new();
         self.noted.retain(|queue, noted| {
             let rank = state.next_rank(*queue);
@@ -204,14 +208,14 @@ impl Precedence {
         freed
     }
 
-    /// The partition's time has moved, and what it yields counts from anew.
-    pub fn step(&mut self) {
+    /// The partition's time has moved: forgets which queues it yields.
+    pub(crate) fn step(&mut self) {
         self.yielding.clear();
     }
 
-    /// Withdraws every rank: the partition hands nothing out. Returns the partitions that are to consider a
-    /// queue.
-    pub fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
+    /// Withdraws every rank: the partition hands nothing out. Returns the partitions that are to
+    /// consider a queue.
+    pub(crate) fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
         self.yielding.clear();
         let noted = std::mem::take(&mut self.noted).into_keys();
         noted

@@ -6,17 +6,17 @@ use egret_log::{Batch, Seq};
 use tokio::sync::oneshot;
 
 use super::watch::{Subscription, Watchers};
-use crate::core::command::{Command, Enqueue, Held, Refusal};
-use crate::core::state::{Claimed, Enqueued, Purged, State};
+use crate::core::command::{Command, Enqueue, Refusal, TaskReport};
+use crate::core::state::{ClaimedTask, EnqueueOutcome, PurgeResult, State};
 use crate::store::record;
 
 /// The state and the batch of the turn. A command is applied at once and written down only when it
-/// changed something; whoever reads the state sees it as it will be once the turn is committed, and is
-/// answered then.
-pub(crate) struct Turn<'a> {
+/// changed something; a reader of the state sees it as it will be once the turn is committed, and
+/// is answered then.
+pub(crate) struct BatchTurn<'a> {
     pub state: &'a mut State,
     pub batch: &'a mut Batch,
-    /// Who is told of what happens.
+    /// Receives the changes of tasks.
     pub watchers: &'a mut Watchers,
     /// Of the batch's first record.
     pub first: Seq,
@@ -24,7 +24,7 @@ pub(crate) struct Turn<'a> {
     pub seed: u64,
 }
 
-impl Turn<'_> {
+impl BatchTurn<'_> {
     /// The number of the next record. The first of a turn is its clock.
     fn seq(&mut self) -> u64 {
         if self.batch.is_empty() {
@@ -44,26 +44,26 @@ impl Turn<'_> {
     }
 
     /// Applies a command and writes it down.
-    pub fn run(&mut self, command: &Command<'_>) -> Result<(), Refusal> {
+    pub(crate) fn run(&mut self, command: &Command<'_>) -> Result<(), Refusal> {
         let seq = self.seq();
         self.state.apply(seq, command)?;
         self.write(command);
         Ok(())
     }
 
-    pub fn enqueue(&mut self, task: &Enqueue<'_>) -> Result<Enqueued, Refusal> {
+    pub(crate) fn enqueue(&mut self, task: &Enqueue<'_>) -> Result<EnqueueOutcome, Refusal> {
         let seq = self.seq();
         let enqueued = self.state.enqueue(seq, task)?;
-        if let Enqueued::Made(_) = enqueued {
+        if let EnqueueOutcome::Made(_) = enqueued {
             self.batch
                 .push_with(|out| record::encode_enqueue(task, out));
         }
         Ok(enqueued)
     }
 
-    /// Makes a task of a chain, see [`Command::Chain`]. Its record is written even where the task was
-    /// made before, since the records of a chain are counted.
-    pub fn enqueue_member(&mut self, task: &Enqueue<'_>) -> Result<Enqueued, Refusal> {
+    /// Makes a task of a chain, see [`Command::Chain`]. Its record is written even where the task
+    /// was made before, since the records of a chain are counted.
+    pub(crate) fn enqueue_member(&mut self, task: &Enqueue<'_>) -> Result<EnqueueOutcome, Refusal> {
         let seq = self.seq();
         let enqueued = self.state.enqueue(seq, task)?;
         self.batch
@@ -71,7 +71,7 @@ impl Turn<'_> {
         Ok(enqueued)
     }
 
-    pub fn complete(&mut self, held: &Held<'_>) -> Result<(), Refusal> {
+    pub(crate) fn complete(&mut self, held: &TaskReport<'_>) -> Result<(), Refusal> {
         let seq = self.seq();
         if self.state.complete(seq, held)? {
             self.write(&Command::Complete(*held));
@@ -79,7 +79,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    pub fn complete_attached(&mut self, held: &Held<'_>) -> Result<(), Refusal> {
+    pub(crate) fn complete_attached(&mut self, held: &TaskReport<'_>) -> Result<(), Refusal> {
         let seq = self.seq();
         if self.state.complete_attached(seq, held)? {
             self.write(&Command::CompleteAttached(*held));
@@ -88,7 +88,7 @@ impl Turn<'_> {
     }
 
     /// Reports that may have been made before: those are not written down again.
-    pub fn report(&mut self, command: &Command<'_>) -> Result<(), Refusal> {
+    pub(crate) fn report(&mut self, command: &Command<'_>) -> Result<(), Refusal> {
         let seq = self.seq();
         let changed = match command {
             Command::Fail { held, permanent } => self.state.fail(seq, held, *permanent)?,
@@ -109,14 +109,14 @@ impl Turn<'_> {
         Ok(())
     }
 
-    pub fn claim(
+    pub(crate) fn claim(
         &mut self,
         queue: u32,
         worker: &str,
         count: u32,
         lease_ms: u64,
         rank_min: i64,
-        claimed: &mut Vec<Claimed>,
+        claimed: &mut Vec<ClaimedTask>,
     ) -> u32 {
         self.seq();
         let before = claimed.len();
@@ -134,7 +134,12 @@ impl Turn<'_> {
         count
     }
 
-    pub fn purge(&mut self, queue: u32, states: u8, count: u32) -> Result<Purged, Refusal> {
+    pub(crate) fn purge(
+        &mut self,
+        queue: u32,
+        states: u8,
+        count: u32,
+    ) -> Result<PurgeResult, Refusal> {
         self.seq();
         let purged = self.state.purge(queue, states, count)?;
         if purged.tasks > 0 {
@@ -148,12 +153,12 @@ impl Turn<'_> {
     }
 
     /// Tells when the task with this number has ended or is gone.
-    pub fn wait(&mut self, number: u64, tell: oneshot::Sender<()>) {
+    pub(crate) fn wait(&mut self, number: u64, tell: oneshot::Sender<()>) {
         self.watchers.wait(number, tell);
         self.state.news.wanted = true;
     }
 
-    pub fn subscribe(
+    pub(crate) fn subscribe(
         &mut self,
         subscription: Subscription,
         share: &TenantShare,
@@ -164,7 +169,7 @@ impl Turn<'_> {
     }
 
     /// Does what is due, in so many steps at most.
-    pub fn do_what_is_due(&mut self, budget: u32) {
+    pub(crate) fn do_what_is_due(&mut self, budget: u32) {
         let now_ms = self.now.as_millis_unsigned();
         if self.state.next_due_ms().is_none_or(|due| due > now_ms) {
             return;

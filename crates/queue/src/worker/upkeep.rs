@@ -1,5 +1,6 @@
-//! Keeping the log short: snapshots, dropping what they cover, and compacting segments of which little
-//! is left. The work is done on a thread of its own; the partition only hands over and takes back.
+//! Keeping the log short: snapshots, dropping the segments that they cover, and compacting segments
+//! of which few records are in use. The work is done on a thread of its own; the partition only
+//! starts it and takes its results.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -8,15 +9,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use egret_base::Condition;
+use egret_base::sync::lock;
 use egret_log::{Compaction, Log, LogError, SegmentInfo, Seq};
 
-use super::partition::Shared;
-use crate::api::lock;
 use crate::core::state::State;
 use crate::error::QueueError;
-use crate::store::snapshot::{self, Written};
+use crate::store::snapshot::{self, SnapshotFile};
+use crate::worker::partition_handle::PartitionHandle;
 
-const SNAPSHOT_FAILED: &str = "a snapshot of the queue was not written; retrying";
+const SNAPSHOT_FAILED: &str = "cannot write a snapshot of the queue; retrying";
 
 /// A segment is compacted when less than this part of its records is in use.
 const LIVE_PERCENT: u64 = 50;
@@ -35,13 +36,13 @@ const REST_SHARE: u32 = 10;
 
 /// Which records of a segment are in use.
 #[derive(Clone, Debug)]
-struct Live {
+struct LiveRecords {
     segment: SegmentInfo,
     bits: Vec<u64>,
     count: u64,
 }
 
-impl Live {
+impl LiveRecords {
     fn new(segment: SegmentInfo) -> Self {
         let records = (segment.last.0 + 1).saturating_sub(segment.first.0) as usize;
         Self {
@@ -78,16 +79,15 @@ impl Live {
     }
 }
 
-/// What the thread has done.
-enum Done<L: Log> {
-    Snapshot(Result<(Written, Vec<Live>), QueueError>),
+/// Result of the upkeep thread.
+enum UpkeepResult<L: Log> {
+    Snapshot(Result<(SnapshotFile, Vec<LiveRecords>), QueueError>),
     Compaction(u64, Result<<L::Compaction as Compaction>::Output, LogError>),
 }
 
-/// See the module.
 pub(crate) struct Upkeep<L: Log> {
     directory: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<PartitionHandle>,
     /// Bytes of log after which a snapshot is due, at least; the largest number: none is ever.
     after_bytes: u64,
     /// Bytes appended since the last snapshot began that was written.
@@ -103,14 +103,19 @@ pub(crate) struct Upkeep<L: Log> {
     rested_at: Instant,
     /// Size of the last snapshot's file.
     file_bytes: u64,
-    done: Arc<Mutex<Option<Done<L>>>>,
+    done: Arc<Mutex<Option<UpkeepResult<L>>>>,
     thread: Option<JoinHandle<()>>,
     /// Runs of segments to be compacted.
-    runs: VecDeque<Vec<Live>>,
+    runs: VecDeque<Vec<LiveRecords>>,
 }
 
 impl<L: Log + 'static> Upkeep<L> {
-    pub fn new(directory: PathBuf, shared: Arc<Shared>, after_bytes: u64, file_bytes: u64) -> Self {
+    pub(crate) fn new(
+        directory: PathBuf,
+        shared: Arc<PartitionHandle>,
+        after_bytes: u64,
+        file_bytes: u64,
+    ) -> Self {
         let name = directory.file_name().unwrap_or_default();
         let subject = format!("queue/{}", name.display());
         Self {
@@ -131,7 +136,7 @@ impl<L: Log + 'static> Upkeep<L> {
     }
 
     /// So many bytes were appended.
-    pub fn note(&mut self, bytes: usize) {
+    pub(crate) fn note(&mut self, bytes: usize) {
         self.appended += bytes as u64;
     }
 
@@ -139,7 +144,7 @@ impl<L: Log + 'static> Upkeep<L> {
     ///
     /// # Errors
     /// When the log has stopped.
-    pub fn step(&mut self, state: &mut State, log: &mut L) -> Result<(), LogError> {
+    pub(crate) fn step(&mut self, state: &mut State, log: &mut L) -> Result<(), LogError> {
         self.take_back(log)?;
         if self.thread.is_some() {
             return Ok(());
@@ -157,14 +162,14 @@ impl<L: Log + 'static> Upkeep<L> {
     ///
     /// # Errors
     /// When the log has stopped.
-    pub fn take_back(&mut self, log: &mut L) -> Result<(), LogError> {
+    pub(crate) fn take_back(&mut self, log: &mut L) -> Result<(), LogError> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             // Its panic has been reported; without a result, it is put off.
             let _ = thread.join();
             let done = lock(&self.done).take();
             match done {
-                Some(Done::Snapshot(written)) => self.finish_snapshot(written, log)?,
-                Some(Done::Compaction(left, output)) => {
+                Some(UpkeepResult::Snapshot(written)) => self.finish_snapshot(written, log)?,
+                Some(UpkeepResult::Compaction(left, output)) => {
                     self.finish_compaction(left, output, log)?
                 }
                 None => self.put_off("its thread panicked"),
@@ -173,26 +178,26 @@ impl<L: Log + 'static> Upkeep<L> {
         Ok(())
     }
 
-    /// Whether a snapshot is due. With a full disk it is as soon as anything was appended, as what it
-    /// makes superfluous may be what fills the disk: a purge is a short record.
+    /// Whether a snapshot is due. With a full disk it is as soon as anything was appended, as what
+    /// it makes superfluous may be what fills the disk: a purge is a short record.
     fn is_due(&self, log: &L) -> bool {
         let is_failing = self.failing.is_active() || self.compaction_failing.is_active();
-        match is_failing || log.shortage().is_some() {
+        match is_failing || log.space_error().is_some() {
             _ if self.after_bytes == u64::MAX => false,
             true => self.appended > 0 && Instant::now() >= self.rested_at,
             false => self.appended >= self.after_bytes.max(self.file_bytes / 4),
         }
     }
 
-    /// Waits for what is under way; nothing is taken back.
-    pub fn end(&mut self) {
+    /// Waits for the work in progress; its result is discarded.
+    pub(crate) fn end(&mut self) {
         if let Some(thread) = self.thread.take() {
             // A failed thread has told why itself.
             let _ = thread.join();
         }
     }
 
-    fn spawn(&mut self, work: impl FnOnce() -> Done<L> + Send + 'static) {
+    fn spawn(&mut self, work: impl FnOnce() -> UpkeepResult<L> + Send + 'static) {
         let (done, shared) = (self.done.clone(), self.shared.clone());
         let spawned = std::thread::Builder::new()
             .name("queue-upkeep".to_owned())
@@ -222,7 +227,7 @@ impl<L: Log + 'static> Upkeep<L> {
         let image = state.image();
         let sealed = log.segments().into_iter();
         let sealed = sealed.filter(|segment| segment.sealed && segment.last < seq);
-        let mut live: Vec<Live> = sealed.map(Live::new).collect();
+        let mut live: Vec<LiveRecords> = sealed.map(LiveRecords::new).collect();
         let directory = self.directory.clone();
         self.imaged = self.appended;
         let started = Instant::now();
@@ -237,15 +242,15 @@ impl<L: Log + 'static> Upkeep<L> {
                     one.mark(seq);
                 }
             });
-            tracing::debug!(%seq, elapsed = ?started.elapsed(), "a snapshot of the queue is written");
-            Done::Snapshot(written.map(|written| (written, live)))
+            tracing::debug!(%seq, elapsed = ?started.elapsed(), "finished a snapshot of the queue");
+            UpkeepResult::Snapshot(written.map(|written| (written, live)))
         });
         Ok(())
     }
 
     fn finish_snapshot(
         &mut self,
-        written: Result<(Written, Vec<Live>), QueueError>,
+        written: Result<(SnapshotFile, Vec<LiveRecords>), QueueError>,
         log: &mut L,
     ) -> Result<(), LogError> {
         let took = self.began_at.elapsed();
@@ -273,13 +278,13 @@ impl<L: Log + 'static> Upkeep<L> {
         self.runs.extend(plan(rest));
         if self.runs.is_empty() {
             // What could not be compacted is gone, or is sparse no more.
-            let message = "no segments of the queue's log are left to be compacted";
+            let message = "no segment of the queue's log is left to compact";
             self.compaction_failing.recover(message);
         }
         Ok(())
     }
 
-    fn compact(&mut self, run: Vec<Live>, log: &mut L) -> Result<(), LogError> {
+    fn compact(&mut self, run: Vec<LiveRecords>, log: &mut L) -> Result<(), LogError> {
         let (first, last) = (run[0].segment.first, run[run.len() - 1].segment.last);
         let compaction = match log.compact(first, last) {
             Ok(compaction) => compaction,
@@ -292,7 +297,7 @@ impl<L: Log + 'static> Upkeep<L> {
         let left = run.iter().map(|one| one.count).sum();
         self.spawn(move || {
             let output = compaction.run(|seq| run.iter().any(|one| one.has(seq)));
-            Done::Compaction(left, output)
+            UpkeepResult::Compaction(left, output)
         });
         Ok(())
     }
@@ -311,7 +316,7 @@ impl<L: Log + 'static> Upkeep<L> {
                 };
                 match swapped {
                     Ok(swapped) => {
-                        let message = "the queue's log is compacted again";
+                        let message = "compacting the queue's log works again";
                         self.compaction_failing.recover(message);
                         tracing::debug!(
                             left,
@@ -320,25 +325,25 @@ impl<L: Log + 'static> Upkeep<L> {
                         );
                     }
                     Err(error) => {
-                        let message = "compacted segments were not put in place; retrying";
+                        let message = "cannot put compacted segments in place; retrying";
                         self.put_off_compaction(error, message);
                     }
                 }
             }
             // Told when the disk became full; it is tried again after every snapshot.
             Err(error @ LogError::Full { .. }) => {
-                tracing::debug!(%error, "segments of the queue's log were not compacted");
+                tracing::debug!(%error, "cannot compact segments of the queue's log");
             }
             Err(error) => {
-                let message = "segments of the queue's log were not compacted; retrying";
+                let message = "cannot compact segments of the queue's log; retrying";
                 self.put_off_compaction(error, message);
             }
         }
         Ok(())
     }
 
-    /// A compaction has failed: the next snapshot, which plans it again, is made after a while and not only once the
-    /// log has grown.
+    /// A compaction has failed: the next snapshot, which plans it again, is made after a while and
+    /// not only once the log has grown.
     fn put_off_compaction(&mut self, error: LogError, message: &str) {
         self.compaction_failing.fail(error, message);
         self.rested_at = self.rested_at.max(Instant::now() + REST_FAILED);
@@ -347,16 +352,16 @@ impl<L: Log + 'static> Upkeep<L> {
 
 /// Neighbouring segments that are compacted into one.
 #[derive(Default)]
-struct Run {
-    segments: Vec<Live>,
+struct SegmentRun {
+    segments: Vec<LiveRecords>,
     read_bytes: u64,
     left_bytes: u64,
     /// Of the largest of them.
     file_bytes: u64,
 }
 
-impl Run {
-    fn with(&self, one: &Live) -> Self {
+impl SegmentRun {
+    fn with(&self, one: &LiveRecords) -> Self {
         Self {
             segments: Vec::new(),
             read_bytes: self.read_bytes + one.segment.file_bytes,
@@ -371,21 +376,21 @@ impl Run {
 }
 
 /// Cuts neighbouring sparse segments into runs whose remains should fit into one segment.
-fn plan(segments: impl Iterator<Item = Live>) -> Vec<Vec<Live>> {
+fn plan(segments: impl Iterator<Item = LiveRecords>) -> Vec<Vec<LiveRecords>> {
     let mut runs = Vec::new();
-    let mut run = Run::default();
+    let mut run = SegmentRun::default();
     for one in segments {
         let mut longer = run.with(&one);
         if !one.is_sparse() || !longer.fits() {
             runs.push(std::mem::take(&mut run.segments));
-            longer = Run::default().with(&one);
+            longer = SegmentRun::default().with(&one);
         }
         if one.is_sparse() {
             longer.segments = std::mem::take(&mut run.segments);
             longer.segments.push(one);
             run = longer;
         } else {
-            run = Run::default();
+            run = SegmentRun::default();
         }
     }
     runs.push(run.segments);

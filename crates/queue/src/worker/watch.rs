@@ -1,4 +1,4 @@
-//! Who is told of tasks' changes: those who wait for one to end, and those who watch queues.
+//! Subscribers to changes of tasks: callers that wait for one to end, and watchers of queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use egret_base::{LimitExceeded, TenantShare};
 use tokio::sync::oneshot;
 
-use crate::api::watch::{ChangeSink, TaskChange};
 use crate::core::entry::TaskState;
-use crate::core::state::{Change, State};
+use crate::core::state::{State, StateChange};
 use crate::error::QueueError;
+use crate::worker::sinks::{ChangeSink, TaskChange};
 
-/// Whose changes somebody wants.
+/// A subscription to changes of a tenant's tasks.
 pub(crate) struct Subscription {
-    /// Whose queues.
+    /// Tenant that owns the queues.
     pub tenant: Box<str>,
     /// Names of queues, for one may be made again; empty: all of the tenant's.
     pub queues: BTreeSet<Box<str>>,
@@ -22,7 +22,6 @@ pub(crate) struct Subscription {
     pub sink: Arc<dyn ChangeSink>,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Watchers {
     waiting: BTreeMap<u64, Vec<oneshot::Sender<()>>>,
@@ -30,48 +29,51 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// Whether anybody wants to know of changes.
-    pub fn are_there(&self) -> bool {
+    /// Whether there is a waiting caller or a subscription.
+    pub(crate) fn are_there(&self) -> bool {
         !self.waiting.is_empty() || !self.subscribed.is_empty()
     }
 
     /// Tells when the task with this number has ended or is gone.
-    pub fn wait(&mut self, number: u64, tell: oneshot::Sender<()>) {
+    pub(crate) fn wait(&mut self, number: u64, tell: oneshot::Sender<()>) {
         let waiting = self.waiting.entry(number).or_default();
         waiting.retain(|other| !other.is_closed());
         waiting.push(tell);
     }
 
     /// Takes a subscriber in, unless there are `most` already.
-    pub fn subscribe(
+    pub(crate) fn subscribe(
         &mut self,
         subscription: Subscription,
         share: &TenantShare,
     ) -> Result<(), LimitExceeded> {
         self.subscribed.retain(|one| !one.sink.is_gone());
-        let own = self.subscribed.iter();
-        let own = own.filter(|one| one.tenant == subscription.tenant).count();
+        let own = self
+            .subscribed
+            .iter()
+            .filter(|one| one.tenant == subscription.tenant)
+            .count();
         share.check(self.subscribed.len() as u64, own as u64, 1)?;
         self.subscribed.push(subscription);
         Ok(())
     }
 
-    /// There will be no more for anybody. Whoever waits for a task looks for it again, and is refused.
-    pub fn end(&mut self, error: &QueueError) {
+    /// Ends all subscriptions. A caller that waits for a task looks for it again, and is refused.
+    pub(crate) fn end(&mut self, error: &QueueError) {
         self.waiting.clear();
         for one in self.subscribed.drain(..) {
             one.sink.ended(error.clone());
         }
     }
 
-    /// Tells everybody who wants to know.
-    pub fn tell(&mut self, state: &State, changes: &[Change]) {
+    /// Notifies waiting callers and subscriptions of changes.
+    pub(crate) fn tell(&mut self, state: &State, changes: &[StateChange]) {
         for change in changes {
             if change.state.is_none_or(TaskState::has_ended)
                 && let Some(waiting) = self.waiting.remove(&change.task.number)
             {
                 for tell in waiting {
-                    // Whoever waited may have gone away.
+                    // The caller may have gone away.
                     let _ = tell.send(());
                 }
             }
@@ -86,7 +88,7 @@ impl Watchers {
                 one.sink.changed(&told);
             }
         }
-        // Whoever waits with a time limit goes away without a word.
+        // A caller that waits with a time limit leaves without notice.
         if self.waiting.len() > 1_000 {
             self.waiting.retain(|_, waiting| {
                 waiting.retain(|tell| !tell.is_closed());
@@ -97,7 +99,7 @@ impl Watchers {
 }
 
 impl Subscription {
-    fn pick(&self, state: &State, change: &Change) -> Option<TaskChange> {
+    fn pick(&self, state: &State, change: &StateChange) -> Option<TaskChange> {
         let new = change.state?;
         let wanted = self.states >> new as u8 & 1 == 1;
         let queue = wanted.then(|| state.queue_with(change.queue))??;

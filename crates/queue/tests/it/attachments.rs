@@ -3,18 +3,19 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-use egret_base::Coded;
-use egret_base::settings::{Size, Span};
+use egret_base::CodedError;
+use egret_base::settings::{ByteSize, ConfigDuration};
+use egret_base::test_support::eventually;
 use egret_queue::model::{Lease, Retention, TaskId, TaskState};
 use egret_queue::testing::attachment;
 use egret_queue::{
-    Attachment, Defer, Detail, Format, NewTask, QueueConfig, QueueError, Reports, Said,
+    Attachment, Defer, Detail, Format, NewTask, QueueConfig, QueueError, ReportKind, Reports,
     SettingsChange, Upload,
 };
 use expect_test::expect;
 
-use crate::faults::{DIRECTORY, Small, start};
-use crate::home::{Hand, Home, TENANT, config, soon};
+use crate::faults::{DIRECTORY, SmallFileSystem, start};
+use crate::home::{TENANT, TestEngine, TestWorker, config};
 
 const TYPE: &str = "application/pdf";
 
@@ -25,9 +26,10 @@ fn files(home: &Path) -> Vec<String> {
     while let Some(directory) = directories.pop() {
         for entry in std::fs::read_dir(directory).into_iter().flatten() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => directories.push(path),
-                false => found.push(path.file_name().unwrap().to_string_lossy().into_owned()),
+            if path.is_dir() {
+                directories.push(path)
+            } else {
+                found.push(path.file_name().unwrap().to_string_lossy().into_owned())
             }
         }
     }
@@ -35,20 +37,26 @@ fn files(home: &Path) -> Vec<String> {
     found
 }
 
-async fn leased(home: &Home, hand: &Hand) -> (TaskId, Lease) {
+async fn leased(home: &TestEngine, hand: &TestWorker) -> (TaskId, Lease) {
     let id = home.enqueue_one("files", NewTask::default()).await;
     let (claimed, lease, _) = hand.task().await;
     assert_eq!(claimed, id);
     (id, lease)
 }
 
-async fn begin(home: &Home, id: TaskId, lease: Lease, name: &str) -> Result<Upload, QueueError> {
+async fn begin(
+    home: &TestEngine,
+    id: TaskId,
+    lease: Lease,
+    name: &str,
+) -> Result<Upload, QueueError> {
     home.queues.attach(TENANT, id, lease, name, TYPE).await
 }
 
 async fn send(
-    home: &Home,
-    (id, lease): (TaskId, Lease),
+    home: &TestEngine,
+    id: TaskId,
+    lease: Lease,
     name: &str,
     bytes: &[u8],
 ) -> Result<Attachment, QueueError> {
@@ -60,9 +68,9 @@ async fn send(
 }
 
 async fn complete(
-    home: &Home,
-    hand: &Hand,
-    (_, lease): (TaskId, Lease),
+    home: &TestEngine,
+    hand: &TestWorker,
+    lease: Lease,
     names: &[&str],
 ) -> Result<(), QueueError> {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -72,7 +80,7 @@ async fn complete(
     hand.submit(reports).await
 }
 
-async fn read(home: &Home, id: TaskId, name: &str) -> Result<Vec<u8>, QueueError> {
+async fn read(home: &TestEngine, id: TaskId, name: &str) -> Result<Vec<u8>, QueueError> {
     let opened = home.queues.attachment(TENANT, id, name).await?;
     let mut bytes = Vec::new();
     let size_bytes = opened.attachment.size_bytes;
@@ -86,17 +94,20 @@ async fn read(home: &Home, id: TaskId, name: &str) -> Result<Vec<u8>, QueueError
 }
 
 /// Waits until the files are those.
-async fn come_to(home: &Home, expected: &[&str]) {
-    soon(async {
-        while files(&home.directory) != expected {
-            tokio::task::yield_now().await;
+async fn come_to(home: &TestEngine, expected: &[&str]) {
+    eventually("the files are those expected", async || {
+        let files = files(&home.directory);
+        if files == expected {
+            Ok(())
+        } else {
+            Err(files)
         }
     })
     .await;
 }
 
-async fn make(config: QueueConfig) -> (Home, Hand) {
-    let home = Home::new(config).await;
+async fn make(config: QueueConfig) -> (TestEngine, TestWorker) {
+    let home = TestEngine::new(config).await;
     home.make("files", SettingsChange::default()).await;
     let hand = home.worker("files", 100).await;
     (home, hand)
@@ -105,46 +116,42 @@ async fn make(config: QueueConfig) -> (Home, Hand) {
 #[tokio::test]
 async fn what_a_completion_names_is_kept_and_the_rest_goes() {
     let (mut home, hand) = make(config()).await;
-    let task = leased(&home, &hand).await;
+    let (id, lease) = leased(&home, &hand).await;
     let long = vec![7; 3_000_000];
-    let sent = send(&home, task, "long.pdf", &long).await.unwrap();
+    let sent = send(&home, id, lease, "long.pdf", &long).await.unwrap();
     assert_eq!((sent.size_bytes, &*sent.content_type), (3_000_000, TYPE));
-    send(&home, task, "empty", b"").await.unwrap();
-    send(&home, task, "unnamed", b"x").await.unwrap();
+    send(&home, id, lease, "empty", b"").await.unwrap();
+    send(&home, id, lease, "unnamed", b"x").await.unwrap();
     // Nothing is seen of it before the task is completed.
     assert_eq!(
-        read(&home, task.0, "empty").await.unwrap_err().code(),
+        read(&home, id, "empty").await.unwrap_err().code(),
         "attachment_not_found"
     );
-    complete(&home, &hand, task, &["long.pdf", "empty", "empty"])
+    complete(&home, &hand, lease, &["long.pdf", "empty", "empty"])
         .await
         .unwrap();
     // The same again is accepted again.
-    complete(&home, &hand, task, &["long.pdf", "empty"])
+    complete(&home, &hand, lease, &["long.pdf", "empty"])
         .await
         .unwrap();
-    let token = format!("{:016x}", task.1.token);
+    let token = format!("{:016x}", lease.token);
     let kept = [format!("{token}.empty"), format!("{token}.long.pdf")];
     home.queues.sweep_attachments().await.unwrap();
     assert_eq!(files(&home.directory), kept);
     drop(hand);
     home.restart().await;
     home.queues.sweep_attachments().await.unwrap();
-    let view = home
-        .queues
-        .task(TENANT, task.0, Detail::Whole)
-        .await
-        .unwrap();
+    let view = home.queues.task(TENANT, id, Detail::Whole).await.unwrap();
     assert_eq!(
         (view.state, &*view.result),
         (TaskState::Completed, &b"{}"[..])
     );
     assert_eq!((view.attachments.len(), &view.attachments[0]), (2, &sent));
-    assert_eq!(read(&home, task.0, "long.pdf").await.unwrap(), long);
-    assert_eq!(read(&home, task.0, "empty").await.unwrap(), b"");
-    let stranger = home.queues.attachment("other", task.0, "empty").await;
+    assert_eq!(read(&home, id, "long.pdf").await.unwrap(), long);
+    assert_eq!(read(&home, id, "empty").await.unwrap(), b"");
+    let stranger = home.queues.attachment("other", id, "empty").await;
     assert_eq!(stranger.unwrap_err().code(), "task_not_found");
-    home.queues.delete_task(TENANT, task.0).await.unwrap();
+    home.queues.delete_task(TENANT, id).await.unwrap();
     come_to(&home, &[]).await;
     home.stop().await;
 }
@@ -153,9 +160,9 @@ async fn what_a_completion_names_is_kept_and_the_rest_goes() {
 async fn only_the_lease_that_holds_a_task_may_attach() {
     let (home, hand) = make(config()).await;
     let (id, first) = leased(&home, &hand).await;
-    send(&home, (id, first), "early", b"first").await.unwrap();
+    send(&home, id, first, "early", b"first").await.unwrap();
     let late = begin(&home, id, first, "late").await.unwrap();
-    let said = Said::Defer {
+    let said = ReportKind::Defer {
         delay_ms: 0,
         how: Defer::Release,
     };
@@ -164,23 +171,21 @@ async fn only_the_lease_that_holds_a_task_may_attach() {
     let lost = |outcome: Result<Attachment, QueueError>| outcome.unwrap_err().code();
     assert_eq!(lost(late.finish().await), "lease_lost");
     assert_eq!(
-        lost(send(&home, (id, first), "more", b"").await),
+        lost(send(&home, id, first, "more", b"").await),
         "lease_lost"
     );
     let stranger = home.queues.attach("other", id, second, "x", TYPE).await;
     assert_eq!(stranger.err().map(|error| error.code()), Some("lease_lost"));
     // What another lease has sent cannot be named.
-    let refused = complete(&home, &hand, (id, second), &["early"]).await;
+    let refused = complete(&home, &hand, second, &["early"]).await;
     assert_eq!(refused.unwrap_err().code(), "attachment_not_found");
-    send(&home, (id, second), "early", b"second").await.unwrap();
-    send(&home, (id, second), "early", b"second").await.unwrap();
-    let other = send(&home, (id, second), "early", b"changed").await;
+    send(&home, id, second, "early", b"second").await.unwrap();
+    send(&home, id, second, "early", b"second").await.unwrap();
+    let other = send(&home, id, second, "early", b"changed").await;
     assert_eq!(lost(other), "attachment_exists");
-    complete(&home, &hand, (id, second), &["early"])
-        .await
-        .unwrap();
+    complete(&home, &hand, second, &["early"]).await.unwrap();
     assert_eq!(
-        lost(send(&home, (id, second), "more", b"").await),
+        lost(send(&home, id, second, "more", b"").await),
         "lease_lost"
     );
     assert_eq!(read(&home, id, "early").await.unwrap(), b"second");
@@ -196,23 +201,23 @@ async fn only_the_lease_that_holds_a_task_may_attach() {
 #[tokio::test]
 async fn limits_have_names_and_leave_nothing() {
     let mut small = config();
-    small.attachment_bytes_max = Size(10 << 10);
+    small.attachment_bytes_max = ByteSize(10 << 10);
     small.attachments_max = 2;
-    small.attachments_bytes_total_max = Size(15 << 10);
-    small.tenant_attachments_bytes_max = Size(15 << 10);
+    small.attachments_bytes_total_max = ByteSize(15 << 10);
+    small.tenant_attachments_bytes_max = ByteSize(15 << 10);
     let (home, hand) = make(small).await;
-    let task = leased(&home, &hand).await;
+    let (id, lease) = leased(&home, &hand).await;
     let refused = |outcome: Result<Attachment, QueueError>| outcome.unwrap_err().to_string();
     expect!["the attachment has 10241 bytes, but queue.attachment_bytes_max is 10240: send a reference instead"]
-        .assert_eq(&refused(send(&home, task, "a", &[0; 10_241]).await));
-    send(&home, task, "a", &[0; 10_240]).await.unwrap();
-    let full = refused(send(&home, task, "b", &[0; 10_240]).await);
+        .assert_eq(&refused(send(&home, id, lease, "a", &[0; 10_241]).await));
+    send(&home, id, lease, "a", &[0; 10_240]).await.unwrap();
+    let full = refused(send(&home, id, lease, "b", &[0; 10_240]).await);
     assert!(full.contains("queue.attachments_bytes_total_max"), "{full}");
-    send(&home, task, "b", b"").await.unwrap();
-    let third = refused(send(&home, task, "c", b"").await);
+    send(&home, id, lease, "b", b"").await.unwrap();
+    let third = refused(send(&home, id, lease, "c", b"").await);
     assert!(third.contains("queue.attachments_max"), "{third}");
     for name in ["", ".hidden", "a/b", "..", "a b", &"x".repeat(129)] {
-        let refused = begin(&home, task.0, task.1, name).await;
+        let refused = begin(&home, id, lease, name).await;
         assert_eq!(
             refused.err().map(|error| error.code()),
             Some("invalid_request")
@@ -220,19 +225,19 @@ async fn limits_have_names_and_leave_nothing() {
     }
     assert_eq!(files(&home.directory).len(), 2);
     // Room comes back with what goes.
-    let said = Said::Fail { permanent: true };
-    hand.say(task.1, said, "no").await.unwrap();
+    let said = ReportKind::Fail { permanent: true };
+    hand.say(lease, said, "no").await.unwrap();
     home.queues.sweep_attachments().await.unwrap();
     assert_eq!(files(&home.directory), [""; 0]);
-    let task = leased(&home, &hand).await;
-    send(&home, task, "b", &[0; 10_240]).await.unwrap();
+    let (id, lease) = leased(&home, &hand).await;
+    send(&home, id, lease, "b", &[0; 10_240]).await.unwrap();
     drop(hand);
     home.stop().await;
 }
 
 #[tokio::test]
 async fn retention_takes_the_files_along() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     let change = SettingsChange {
         completed: Some(Retention {
             age_ms: 0,
@@ -245,16 +250,19 @@ async fn retention_takes_the_files_along() {
     let mut kept = String::new();
     // Ended tasks are counted in each of the two partitions by itself.
     for _ in 0..6 {
-        let task = leased(&home, &hand).await;
-        send(&home, task, "a", b"bytes").await.unwrap();
-        complete(&home, &hand, task, &["a"]).await.unwrap();
-        kept = format!("{:016x}.a", task.1.token);
+        let (id, lease) = leased(&home, &hand).await;
+        send(&home, id, lease, "a", b"bytes").await.unwrap();
+        complete(&home, &hand, lease, &["a"]).await.unwrap();
+        kept = format!("{:016x}.a", lease.token);
     }
     let count = home.view("files").await.count(TaskState::Completed) as usize;
     assert!(count < 6);
-    soon(async {
-        while files(&home.directory).len() > count {
-            tokio::task::yield_now().await;
+    eventually("old files are deleted", async || {
+        let files = files(&home.directory);
+        if files.len() <= count {
+            Ok(())
+        } else {
+            Err(files)
         }
     })
     .await;
@@ -268,19 +276,23 @@ async fn retention_takes_the_files_along() {
 #[tokio::test]
 async fn a_damaged_file_is_told() {
     let (home, hand) = make(config()).await;
-    let task = leased(&home, &hand).await;
-    send(&home, task, "a", b"bytes").await.unwrap();
-    complete(&home, &hand, task, &["a"]).await.unwrap();
-    let name = format!("{:016x}.a", task.1.token);
-    let spread = format!("{:02x}", task.0.number() & 0xff);
-    let path = home.directory.join("attachments").join(spread);
-    let path = path.join(task.0.to_string()).join(name);
+    let (id, lease) = leased(&home, &hand).await;
+    send(&home, id, lease, "a", b"bytes").await.unwrap();
+    complete(&home, &hand, lease, &["a"]).await.unwrap();
+    let name = format!("{:016x}.a", lease.token);
+    let spread = format!("{:02x}", id.number() & 0xff);
+    let path = home
+        .directory
+        .join("attachments")
+        .join(spread)
+        .join(id.to_string())
+        .join(name);
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let refused = read(&home, task.0, "a").await.unwrap_err();
+    let refused = read(&home, id, "a").await.unwrap_err();
     assert_eq!(refused.code(), "attachment_damaged");
     std::fs::remove_file(&path).unwrap();
-    let refused = read(&home, task.0, "a").await.unwrap_err();
+    let refused = read(&home, id, "a").await.unwrap_err();
     assert_eq!(refused.code(), "attachment_not_found");
     drop(hand);
     home.stop().await;
@@ -289,19 +301,19 @@ async fn a_damaged_file_is_told() {
 #[tokio::test]
 async fn on_a_full_disk_an_attachment_is_refused_and_its_task_completed_without() {
     let kept = tempfile::tempdir().unwrap();
-    let Some(small) = Small::mount(kept.path(), 80) else {
+    let Some(small) = SmallFileSystem::mount(kept.path(), 80) else {
         // Only root may mount.
         assert!(!rustix::process::geteuid().is_root());
         return;
     };
     let mut config = config();
     config.partitions = 1;
-    let home = Home::open(config, small.0.join("queue"), None).await;
+    let home = TestEngine::open(config, small.0.join("queue"), None).await;
     home.make("files", SettingsChange::default()).await;
     let hand = home.worker("files", 1).await;
-    let task = leased(&home, &hand).await;
-    send(&home, task, "fits", &[1; 1 << 20]).await.unwrap();
-    let refused = send(&home, task, "large", &vec![0; 60 << 20])
+    let (id, lease) = leased(&home, &hand).await;
+    send(&home, id, lease, "fits", &[1; 1 << 20]).await.unwrap();
+    let refused = send(&home, id, lease, "large", &vec![0; 60 << 20])
         .await
         .unwrap_err();
     assert_eq!(
@@ -309,33 +321,31 @@ async fn on_a_full_disk_an_attachment_is_refused_and_its_task_completed_without(
         ("queue_disk_full", true)
     );
     assert_eq!(files(&home.directory).len(), 1);
-    complete(&home, &hand, task, &["fits"]).await.unwrap();
-    assert_eq!(read(&home, task.0, "fits").await.unwrap(), [1; 1 << 20]);
+    complete(&home, &hand, lease, &["fits"]).await.unwrap();
+    assert_eq!(read(&home, id, "fits").await.unwrap(), [1; 1 << 20]);
     drop(hand);
     home.stop().await;
     drop(small);
 }
 
-/// Not a test of its own: the program that is killed while it has sent one attachment and sends another.
+/// Not a test of its own: the program that is killed while it has sent one attachment and sends
+/// another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_that_attaches() {
     let Ok(directory) = std::env::var(DIRECTORY) else {
         return;
     };
-    let home = Home::open(config(), PathBuf::from(directory), None).await;
-    let change = SettingsChange {
-        lease_ms: Some(200),
-        ..SettingsChange::default()
-    };
-    home.make("files", change).await;
-    let hand = home.worker("files", 1).await;
-    let task = leased(&home, &hand).await;
-    send(&home, task, "sent", b"whole").await.unwrap();
-    let mut upload = begin(&home, task.0, task.1, "half").await.unwrap();
+    let home = TestEngine::open(config(), PathBuf::from(directory), None).await;
+    home.make("files", SettingsChange::default()).await;
+    // Long enough for what is sent here, and still awaited by the test.
+    let hand = home.worker_with("files", 1, Some(5_000)).await;
+    let (id, lease) = leased(&home, &hand).await;
+    send(&home, id, lease, "sent", b"whole").await.unwrap();
+    let mut upload = begin(&home, id, lease, "half").await.unwrap();
     upload.write(&[0; 4 << 20]).await.unwrap();
-    println!("sent {}", task.0);
+    println!("sent {id}");
     std::io::stdout().flush().unwrap();
-    // Whoever started it ends it.
+    // The parent process kills it.
     std::future::pending::<()>().await;
 }
 
@@ -351,17 +361,15 @@ async fn a_kill_before_the_completion_leaves_nothing() {
     victim.0.wait().unwrap();
     assert_eq!(files(&directory).len(), 2);
     let mut config = config();
-    config.lease_grace = Span::ms(0);
-    let home = Home::open(config, directory, None).await;
+    config.lease_grace = ConfigDuration::ms(0);
+    let home = TestEngine::open(config, directory, None).await;
     // Another attempt begins when the lease is over.
     let hand = home.worker("files", 1).await;
     let (id, lease, _) = hand.task().await;
     home.queues.sweep_attachments().await.unwrap();
     assert_eq!(files(&home.directory), [""; 0]);
-    send(&home, (id, lease), "sent", b"again").await.unwrap();
-    complete(&home, &hand, (id, lease), &["sent"])
-        .await
-        .unwrap();
+    send(&home, id, lease, "sent", b"again").await.unwrap();
+    complete(&home, &hand, lease, &["sent"]).await.unwrap();
     assert_eq!(read(&home, id, "sent").await.unwrap(), b"again");
     drop(hand);
     home.stop().await;
@@ -414,13 +422,13 @@ fn the_end_of_a_file_is_written_as_ever() {
 #[tokio::test]
 async fn a_tenant_leaves_room_for_attachments_of_others() {
     let mut small = config();
-    small.attachments_bytes_total_max = Size(100 << 10);
+    small.attachments_bytes_total_max = ByteSize(100 << 10);
     let (mut home, hand) = make(small).await;
-    let task = leased(&home, &hand).await;
+    let (id, lease) = leased(&home, &hand).await;
     let name = |number: usize| format!("a{number}");
     let mut sent = 0;
     let refused = loop {
-        match send(&home, task, &name(sent), &[0; 10 << 10]).await {
+        match send(&home, id, lease, &name(sent), &[0; 10 << 10]).await {
             Ok(_) => sent += 1,
             Err(error) => break error.to_string(),
         }
@@ -433,7 +441,7 @@ async fn a_tenant_leaves_room_for_attachments_of_others() {
     drop(hand);
     home.restart().await;
     // Egret knows again whose they are.
-    let full = send(&home, task, &name(sent), &[0; 10 << 10]).await;
+    let full = send(&home, id, lease, &name(sent), &[0; 10 << 10]).await;
     let refused = full.unwrap_err().to_string();
     assert!(
         refused.contains("queue.tenant_attachments_bytes_max"),

@@ -1,20 +1,20 @@
-//! What is bounded: room that workers have, what waits for one that takes nothing, tasks in all; and
-//! what happens to those who hold on to a queue that goes, or go away themselves.
+//! What is bounded: the credits of workers, what waits for a worker that takes nothing, the number
+//! of tasks; and what happens to handles of a queue that is deleted, and when callers go away.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_queue::model::{AttemptEnd, Lease, TaskId, TaskState};
 use egret_queue::{
-    Assigned, CREDITS_MAX, NewTask, QueueConfig, QueueError, ReportSink, SettingsChange, WorkSink,
-    WorkSpec,
+    CREDITS_MAX, NewTask, QueueConfig, QueueError, ReportSink, SettingsChange, TaskAssignment,
+    WorkSink, WorkSpec,
 };
 use tokio::sync::Notify;
 
-use crate::home::{Came, Home, TENANT, config, soon};
+use crate::home::{TENANT, TestEngine, WorkerEvent, config, soon};
 
 fn spec(worker: &str) -> WorkSpec {
     WorkSpec {
@@ -37,7 +37,7 @@ impl ReportSink for Bucket {
 }
 
 impl WorkSink for Bucket {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
         self.tasks.lock().unwrap().extend(tasks.map(|task| task.id));
         self.full.store(true, Ordering::SeqCst);
         self.came.notify_one();
@@ -54,7 +54,7 @@ impl WorkSink for Bucket {
 
 #[tokio::test]
 async fn who_takes_no_more_gets_the_rest_when_it_does() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     let bucket = Arc::new(Bucket::default());
     let sink: Arc<dyn WorkSink> = bucket.clone();
@@ -82,7 +82,7 @@ async fn who_takes_no_more_gets_the_rest_when_it_does() {
 
 #[tokio::test]
 async fn a_claim_takes_as_many_bytes_as_an_answer_may_have() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     let payload = vec![b'x'; 512 << 10];
     let large = NewTask {
@@ -108,7 +108,7 @@ async fn a_claim_takes_as_many_bytes_as_an_answer_may_have() {
 
 #[tokio::test]
 async fn names_and_room_have_their_limits() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     let sink: Arc<dyn WorkSink> = Arc::new(Bucket::default());
     let long = spec(&"w".repeat(2_000));
@@ -124,7 +124,7 @@ async fn names_and_room_have_their_limits() {
 
 #[tokio::test]
 async fn one_task_too_many_is_refused_by_the_limits_name() {
-    let home = Home::new(QueueConfig {
+    let home = TestEngine::new(QueueConfig {
         partitions: 1,
         tasks_max: 10,
         tenant_tasks_max: 10,
@@ -147,14 +147,14 @@ async fn one_task_too_many_is_refused_by_the_limits_name() {
 
 #[tokio::test]
 async fn a_queue_whose_maker_goes_away_is_nobody_elses() {
-    let mut home = Home::new(config()).await;
+    let mut home = TestEngine::new(config()).await;
     let change = SettingsChange::default();
     for round in 0..20 {
         let name = format!("gone-{round}");
         let making = home.queues.put_queue(TENANT, &name, &change);
         let mut making = Box::pin(making);
         for _ in 0..=round % 3 {
-            // It goes on without whoever asked.
+            // It goes on without its caller.
             let polled = tokio::time::timeout(Duration::ZERO, &mut making).await;
             if polled.is_ok() {
                 break;
@@ -178,13 +178,13 @@ async fn a_queue_whose_maker_goes_away_is_nobody_elses() {
 
 #[tokio::test]
 async fn whoever_holds_on_to_a_deleted_queue_is_told() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     let handle = home.queues.known_queue(TENANT, "q").unwrap();
     let hand = home.worker("q", 1).await;
     home.queues.delete_queue(TENANT, "q", false).await.unwrap();
     assert!(handle.is_deleted());
-    assert!(matches!(hand.next().await, Came::Ended));
+    assert!(matches!(hand.next().await, WorkerEvent::Ended));
     home.make("q", SettingsChange::default()).await;
     home.enqueue_one("q", NewTask::default()).await;
     let hand = home.worker("q", 1).await;
@@ -194,7 +194,7 @@ async fn whoever_holds_on_to_a_deleted_queue_is_told() {
 
 #[tokio::test]
 async fn what_a_claim_cannot_take_is_as_if_never_claimed() {
-    let home = Home::new(QueueConfig {
+    let home = TestEngine::new(QueueConfig {
         partitions: 1,
         ..config()
     })
@@ -226,7 +226,7 @@ async fn what_a_claim_cannot_take_is_as_if_never_claimed() {
 
 #[tokio::test]
 async fn a_limit_on_tasks_at_a_time_counts_those_of_before() {
-    let mut home = Home::new(config()).await;
+    let mut home = TestEngine::new(config()).await;
     let change = SettingsChange {
         concurrency: Some(1),
         ..SettingsChange::default()
@@ -247,12 +247,12 @@ async fn a_limit_on_tasks_at_a_time_counts_those_of_before() {
     // The same where a limit comes to a queue at work.
     home.make("busy", change).await;
     busy.worker.add_credits(8).unwrap();
-    hand.say(lease, egret_queue::Said::Complete, "")
+    hand.say(lease, egret_queue::ReportKind::Complete, "")
         .await
         .unwrap();
     hand.task().await;
     assert!(busy.is_idle(), "one at a time");
-    busy.say(other, egret_queue::Said::Complete, "")
+    busy.say(other, egret_queue::ReportKind::Complete, "")
         .await
         .unwrap();
     busy.task().await;
@@ -261,7 +261,7 @@ async fn a_limit_on_tasks_at_a_time_counts_those_of_before() {
 
 #[tokio::test]
 async fn a_backlog_of_one_queue_does_not_hold_up_another_of_the_same_worker() {
-    let home = Home::new(QueueConfig {
+    let home = TestEngine::new(QueueConfig {
         partitions: 1,
         ..config()
     })
@@ -294,7 +294,7 @@ async fn a_backlog_of_one_queue_does_not_hold_up_another_of_the_same_worker() {
 
 #[tokio::test]
 async fn a_task_of_another_tenant_is_as_unknown_as_none() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     home.queues
         .put_queue("other", "q", &SettingsChange::default())
@@ -322,7 +322,7 @@ async fn a_task_of_another_tenant_is_as_unknown_as_none() {
 
 #[tokio::test]
 async fn a_tenant_leaves_room_for_others() {
-    let home = Home::new(QueueConfig {
+    let home = TestEngine::new(QueueConfig {
         partitions: 1,
         queues_max: 10,
         tasks_max: 40,
@@ -372,7 +372,7 @@ async fn a_tenant_leaves_room_for_others() {
 /// A task's tags and metadata may be far longer than what a page needs of it.
 #[tokio::test]
 async fn a_page_of_tasks_that_carry_much_ends_early() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     let long = "m".repeat(1_000);
     let names: Vec<String> = (0..64).map(|n| format!("{n:03}{long}")).collect();
@@ -386,8 +386,11 @@ async fn a_page_of_tasks_that_carry_much_ends_early() {
     }
     let (mut ids, mut pages, mut cursor) = (BTreeSet::new(), 0, String::new());
     loop {
-        let page = home.queues.tasks(TENANT, "q", None, "", 1_000, &cursor);
-        let page = page.await.unwrap();
+        let page = home
+            .queues
+            .tasks(TENANT, "q", None, "", 1_000, &cursor)
+            .await
+            .unwrap();
         assert!(page.tasks.len() < 100, "{} tasks", page.tasks.len());
         ids.extend(page.tasks.iter().map(|task| task.id));
         pages += 1;

@@ -1,19 +1,20 @@
 //! Bytes that a tenant's tasks and attachments take: bounded, and counted the same after a restart.
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use egret_queue::model::TaskState;
 use egret_queue::{
-    Enqueued, Missed, NewSchedule, NewTask, QueueConfig, QueueError, Said, SettingsChange,
+    EnqueueReceipt, MissedTickPolicy, NewSchedule, NewTask, QueueConfig, QueueError, ReportKind,
+    SettingsChange,
 };
 
-use crate::home::{Home, TENANT, config};
+use crate::home::{TENANT, TestEngine, config};
 
 const PAYLOAD: [u8; 1_000] = [b'x'; 1_000];
 
 fn small() -> QueueConfig {
     QueueConfig {
         partitions: 1,
-        tasks_bytes_max: Size(100_000),
+        tasks_bytes_max: ByteSize(100_000),
         ..config()
     }
 }
@@ -26,7 +27,7 @@ fn task() -> NewTask<'static> {
 }
 
 /// Enqueues until that is refused. Returns how many tasks were taken in, and why no more were.
-async fn fill(home: &Home, tenant: &str, queue: &str) -> (usize, String) {
+async fn fill(home: &TestEngine, tenant: &str, queue: &str) -> (usize, String) {
     let queue = home.queues.queue(tenant, queue).await.unwrap();
     for made in 0.. {
         let chain = [egret_queue::ChainTask {
@@ -42,14 +43,14 @@ async fn fill(home: &Home, tenant: &str, queue: &str) -> (usize, String) {
     unreachable!("there is no end")
 }
 
-fn refusals(outcomes: &[Result<Enqueued, QueueError>]) -> Vec<String> {
+fn refusals(outcomes: &[Result<EnqueueReceipt, QueueError>]) -> Vec<String> {
     let refused = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
     refused.map(ToString::to_string).collect()
 }
 
 #[tokio::test]
 async fn a_tenant_leaves_bytes_for_others_and_gets_them_back() {
-    let home = Home::new(small()).await;
+    let home = TestEngine::new(small()).await;
     home.make("q", SettingsChange::default()).await;
     let settings = SettingsChange::default();
     let greedy = home.queues.put_queue("greedy", "q", &settings);
@@ -75,10 +76,10 @@ async fn a_tenant_leaves_bytes_for_others_and_gets_them_back() {
 #[tokio::test]
 async fn a_restart_counts_what_was_counted_before() {
     let limited = QueueConfig {
-        tenant_tasks_bytes_max: Size(40_000),
+        tenant_tasks_bytes_max: ByteSize(40_000),
         ..small()
     };
-    let mut home = Home::new(limited).await;
+    let mut home = TestEngine::new(limited).await;
     home.make("q", SettingsChange::default()).await;
     let (made, named) = fill(&home, TENANT, "q").await;
     assert!((35..=40).contains(&made), "{made}");
@@ -90,7 +91,9 @@ async fn a_restart_counts_what_was_counted_before() {
     let hand = home.worker("q", 1).await;
     let (_, lease, _) = hand.task().await;
     let result = "r".repeat(5_000);
-    hand.say(lease, Said::Complete, &result).await.unwrap();
+    hand.say(lease, ReportKind::Complete, &result)
+        .await
+        .unwrap();
     let ready = Some(TaskState::Ready);
     let page = home.queues.tasks(TENANT, "q", ready, "", 100, "").await;
     let mut deleted = 0;
@@ -109,7 +112,7 @@ async fn a_restart_counts_what_was_counted_before() {
 /// Bytes of schedules count as those of tasks do.
 #[tokio::test]
 async fn schedules_take_bytes_too() {
-    let home = Home::new(small()).await;
+    let home = TestEngine::new(small()).await;
     home.make("q", SettingsChange::default()).await;
     let put = async |number: usize, payload: &[u8]| {
         let name = format!("s{number}");
@@ -122,7 +125,7 @@ async fn schedules_take_bytes_too() {
                 payload,
                 ..NewTask::default()
             },
-            missed: Missed::Skip,
+            missed: MissedTickPolicy::Skip,
             paused: false,
         };
         home.queues.put_schedule(TENANT, &schedule).await
@@ -152,10 +155,10 @@ async fn schedules_take_bytes_too() {
     home.stop().await;
 }
 
-/// Whoever repeats a call at the limit gets the answer of the first time.
+/// A caller that repeats a call at the limit gets the first answer.
 #[tokio::test]
 async fn a_task_that_was_made_before_takes_no_room() {
-    let home = Home::new(QueueConfig {
+    let home = TestEngine::new(QueueConfig {
         tasks_max: 2,
         tenant_tasks_max: 2,
         ..small()

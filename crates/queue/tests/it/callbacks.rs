@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
 use egret_queue::model::TaskState;
 use egret_queue::{CallbackView, NewTask, QueueConfig, SettingsChange};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::home::{Home, TENANT, config, soon};
+use crate::home::{TENANT, TestEngine, config, soon};
 
 async fn listener() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -20,7 +21,7 @@ async fn listener() -> (TcpListener, String) {
 }
 
 /// Completes `count` tasks whose callbacks go to a URL.
-async fn complete(home: &Home, queue: &str, url: &str, count: usize) {
+async fn complete(home: &TestEngine, queue: &str, url: &str, count: usize) {
     let task = NewTask {
         callback_url: url,
         ..NewTask::default()
@@ -78,11 +79,14 @@ async fn answer(listener: &TcpListener) -> String {
     value_of(&head, "egret-task")
 }
 
-async fn listed(home: &Home, state: Option<TaskState>, limit: usize) -> Vec<CallbackView> {
+async fn listed(home: &TestEngine, state: Option<TaskState>, limit: usize) -> Vec<CallbackView> {
     let (mut callbacks, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = home.queues.callbacks(TENANT, None, state, limit, &cursor);
-        let page = page.await.unwrap();
+        let page = home
+            .queues
+            .callbacks(TENANT, None, state, limit, &cursor)
+            .await
+            .unwrap();
         assert!(page.callbacks.len() <= limit);
         callbacks.extend(page.callbacks);
         match page.next {
@@ -92,12 +96,13 @@ async fn listed(home: &Home, state: Option<TaskState>, limit: usize) -> Vec<Call
     }
 }
 
-/// The timeout is longer than the test's patience: whatever waits for the receiver that hangs is not sent.
+/// The timeout is longer than the test's patience: whatever waits for the receiver that hangs is
+/// not sent.
 #[tokio::test]
 async fn a_receiver_that_hangs_delays_no_other() {
-    let home = Home::new(QueueConfig {
+    let home = TestEngine::new(QueueConfig {
         callback_private: true,
-        callback_timeout: Span::secs(3_600),
+        callback_timeout: ConfigDuration::secs(3_600),
         ..config()
     })
     .await;
@@ -137,7 +142,7 @@ async fn a_receiver_that_hangs_delays_no_other() {
 /// A port on which nothing listens: the callbacks fail, wait for their next attempt, and say why.
 #[tokio::test]
 async fn callbacks_to_an_unreachable_receiver_are_listed_with_the_reason() {
-    let home = Home::new(QueueConfig {
+    let home = TestEngine::new(QueueConfig {
         callback_private: true,
         ..config()
     })
@@ -146,13 +151,15 @@ async fn callbacks_to_an_unreachable_receiver_are_listed_with_the_reason() {
     let (gone, receiver) = listener().await;
     drop(gone);
     complete(&home, "mail", &format!("http://{receiver}/"), 20).await;
-    let failed = loop {
+    let failed = eventually("all callbacks wait for their next attempt", async || {
         let failed = listed(&home, Some(TaskState::Delayed), 100).await;
         if failed.len() == 20 {
-            break failed;
+            Ok(failed)
+        } else {
+            Err(failed)
         }
-        tokio::task::yield_now().await;
-    };
+    })
+    .await;
     for callback in &failed {
         assert!(!callback.error.is_empty(), "{callback:?}");
         assert!(callback.next_ms > 0, "{callback:?}");
@@ -162,11 +169,11 @@ async fn callbacks_to_an_unreachable_receiver_are_listed_with_the_reason() {
     home.stop().await;
 }
 
-/// The queue of a task may be deleted before its callback has arrived: that is still of the task's tenant, and
-/// signed with that one's key.
+/// The queue of a task may be deleted before its callback has arrived: that is still of the task's
+/// tenant, and signed with that one's key.
 #[tokio::test]
 async fn a_callback_that_outlives_its_queue_is_of_its_tenant() {
-    let home = Home::new(QueueConfig {
+    let home = TestEngine::new(QueueConfig {
         callback_private: true,
         ..config()
     })

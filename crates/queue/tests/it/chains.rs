@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_base::lifecycle::Service;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use egret_queue::model::TaskState;
 use egret_queue::testing::{chain, record};
 use egret_queue::{ChainTask, Detail, NewTask, QueueHandle, SettingsChange};
 
-use crate::home::{Home, TENANT, config};
+use crate::home::{TENANT, TestEngine, config};
 
 fn task<'a>(queue: &Arc<QueueHandle>, key: &'a str, links: &[usize]) -> ChainTask<'a> {
     ChainTask {
@@ -27,14 +27,14 @@ fn task<'a>(queue: &Arc<QueueHandle>, key: &'a str, links: &[usize]) -> ChainTas
 /// Names that are keys in both partitions.
 const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-async fn states(home: &Home, queue: &str) -> Vec<(u64, u64)> {
+async fn states(home: &TestEngine, queue: &str) -> Vec<(u64, u64)> {
     let view = home.view(queue).await;
     vec![(view.count(TaskState::Ready), view.count(TaskState::Waiting))]
 }
 
 #[tokio::test]
 async fn a_chain_with_keys_of_several_partitions_is_made_once_and_in_order() {
-    let mut home = Home::new(config()).await;
+    let mut home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     let queue = home.queues.queue(TENANT, "q").await.unwrap();
     let chain: Vec<ChainTask<'_>> = KEYS
@@ -71,7 +71,7 @@ async fn a_chain_with_keys_of_several_partitions_is_made_once_and_in_order() {
 
 #[tokio::test]
 async fn of_a_chain_with_a_task_that_is_refused_none_is_made() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("open", SettingsChange::default()).await;
     home.make("shut", SettingsChange::default()).await;
     let drained = home.queues.set_flow(TENANT, "shut", None, Some(true));
@@ -98,10 +98,11 @@ async fn of_a_chain_with_a_task_that_is_refused_none_is_made() {
 
 #[tokio::test]
 async fn a_chain_that_was_promised_before_a_crash_is_there_after_the_start() {
-    let mut home = Home::new(config()).await;
+    let mut home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     let queue = home.queues.queue(TENANT, "q").await.unwrap();
-    // A crash after the promise: what the chain has in its file, with one of its tasks made already.
+    // A crash after the promise: what the chain has in its file, with one of its tasks made
+    // already.
     let member = |shard: u16, origin: u128, links: &[u32]| {
         let command = egret_queue::core::command::Enqueue {
             queue: queue.id,
@@ -136,8 +137,8 @@ async fn a_chain_that_was_promised_before_a_crash_is_there_after_the_start() {
 #[tokio::test]
 async fn a_chain_of_too_many_bytes_is_refused_as_a_whole() {
     let mut config = config();
-    config.chain_bytes_max = Size(1_000);
-    let home = Home::new(config).await;
+    config.chain_bytes_max = ByteSize(1_000);
+    let home = TestEngine::new(config).await;
     home.make("q", SettingsChange::default()).await;
     let queue = home.queues.queue(TENANT, "q").await.unwrap();
     let half = "x".repeat(500);
@@ -151,8 +152,8 @@ async fn a_chain_of_too_many_bytes_is_refused_as_a_whole() {
     let refused = home
         .queues
         .enqueue_chain(&[with_key("", &[]), with_key("", &[0])])
-        .await;
-    let refused = refused.unwrap_err();
+        .await
+        .unwrap_err();
     assert_eq!(
         refused.error.to_string(),
         "the chain has 1016 bytes, but queue.chain_bytes_max is 1000: send a reference instead"

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::test_support::eventually;
 use egret_queue::model::{AttemptEnd, Backoff, Jitter, Retention, RetryPolicy, TaskState};
 use egret_queue::{
-    Defer, Detail, Missed, NewSchedule, NewTask, QueueConfig, QueueError, Said, SettingsChange,
-    WorkSpec,
+    Defer, Detail, MissedTickPolicy, NewSchedule, NewTask, QueueConfig, QueueError, ReportKind,
+    SettingsChange, WorkSpec,
 };
 
-use crate::home::{Came, Home, TENANT, config, soon};
+use crate::home::{TENANT, TestEngine, WorkerEvent, config, soon};
 
 fn task(payload: &str) -> NewTask<'_> {
     NewTask {
@@ -31,7 +32,7 @@ fn at_once() -> RetryPolicy {
 
 #[tokio::test]
 async fn a_task_is_made_worked_on_and_kept_with_its_result_over_a_restart() {
-    let mut home = Home::new(config()).await;
+    let mut home = TestEngine::new(config()).await;
     home.make("mail", SettingsChange::default()).await;
     let tags = ["red".to_owned()];
     let id = home
@@ -69,7 +70,7 @@ async fn a_task_is_made_worked_on_and_kept_with_its_result_over_a_restart() {
 
 #[tokio::test]
 async fn a_failure_is_retried_then_dead_then_requeued() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     let change = SettingsChange {
         max_attempts: Some(2),
         retry: Some(at_once()),
@@ -81,7 +82,7 @@ async fn a_failure_is_retried_then_dead_then_requeued() {
     for attempt in 1..=2 {
         let (_, lease, at) = hand.task().await;
         assert_eq!(at, attempt);
-        let failed = Said::Fail { permanent: false };
+        let failed = ReportKind::Fail { permanent: false };
         hand.say(lease, failed, "no luck").await.unwrap();
     }
     let view = soon(home.queues.wait(TENANT, id, Duration::from_secs(50)))
@@ -107,7 +108,7 @@ async fn a_failure_is_retried_then_dead_then_requeued() {
 
 #[tokio::test]
 async fn a_silent_worker_loses_its_lease_and_a_late_report_is_refused() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("mail", SettingsChange::default()).await;
     let id = home.enqueue_one("mail", task("x")).await;
     let silent = home.worker_with("mail", 1, Some(100)).await;
@@ -116,10 +117,10 @@ async fn a_silent_worker_loses_its_lease_and_a_late_report_is_refused() {
     let (claimed, newer, attempt) = other.task().await;
     assert_eq!((claimed, attempt), (id, 2));
     let lost = silent.next().await;
-    assert!(matches!(lost, Came::Lost(of, AttemptEnd::LeaseExpired) if of == id));
-    let late = silent.say(lease, Said::Complete, "late").await;
+    assert!(matches!(lost, WorkerEvent::Lost(of, AttemptEnd::LeaseExpired) if of == id));
+    let late = silent.say(lease, ReportKind::Complete, "late").await;
     assert_eq!(late.unwrap_err().code(), "lease_lost");
-    let heartbeat = Said::Heartbeat { lease_ms: 60_000 };
+    let heartbeat = ReportKind::Heartbeat { lease_ms: 60_000 };
     other.say(newer, heartbeat, "").await.unwrap();
     other.complete(newer, "mine").await;
     let view = home.queues.task(TENANT, id, Detail::Whole).await.unwrap();
@@ -129,7 +130,7 @@ async fn a_silent_worker_loses_its_lease_and_a_late_report_is_refused() {
 
 #[tokio::test]
 async fn a_chain_runs_in_order_over_partitions_and_fails_with_its_first() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("steps", SettingsChange::default()).await;
     let mut firsts = Vec::new();
     for number in 0..4 {
@@ -165,7 +166,7 @@ async fn a_chain_runs_in_order_over_partitions_and_fails_with_its_first() {
             },
         )
         .await;
-    hand.say(lease, Said::Fail { permanent: true }, "broken")
+    hand.say(lease, ReportKind::Fail { permanent: true }, "broken")
         .await
         .unwrap();
     let view = soon(home.queues.wait(TENANT, doomed, Duration::from_secs(50)))
@@ -177,10 +178,10 @@ async fn a_chain_runs_in_order_over_partitions_and_fails_with_its_first() {
     home.stop().await;
 }
 
-/// One that nobody knows any longer is not waited for, and that is said, also after a restart.
+/// A task that is unknown by now is not waited for, and that is reported, also after a restart.
 #[tokio::test]
 async fn who_waits_for_a_task_that_is_gone_is_cancelled_for_that_reason() {
-    let mut home = Home::new(config()).await;
+    let mut home = TestEngine::new(config()).await;
     home.make("steps", SettingsChange::default()).await;
     let id = home.enqueue_one("steps", task("first")).await;
     let after = [id];
@@ -197,12 +198,15 @@ async fn who_waits_for_a_task_that_is_gone_is_cancelled_for_that_reason() {
     }
     home.restart().await;
     for cancelled in [doomed, vain] {
-        let view = home.queues.task(TENANT, cancelled, Detail::Brief).await;
-        let view = view.unwrap();
+        let view = home
+            .queues
+            .task(TENANT, cancelled, Detail::Brief)
+            .await
+            .unwrap();
         assert_eq!(view.state, TaskState::Cancelled);
-        let reason = format!("task {id}, which it waited for, was not completed");
+        let reason = format!("task {id}, which this task depends on, was not completed");
         assert!(view.error.starts_with(&reason), "{}", view.error);
-        assert!(view.error.ends_with("or is not known"), "{}", view.error);
+        assert!(view.error.ends_with("deleted or unknown"), "{}", view.error);
     }
     // What is put back has no reason any longer.
     home.queues.requeue(TENANT, vain).await.unwrap();
@@ -213,7 +217,7 @@ async fn who_waits_for_a_task_that_is_gone_is_cancelled_for_that_reason() {
 
 #[tokio::test]
 async fn a_limit_on_tasks_at_a_time_holds_over_all_partitions() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     let change = SettingsChange {
         concurrency: Some(3),
         ..SettingsChange::default()
@@ -238,7 +242,7 @@ async fn a_limit_on_tasks_at_a_time_holds_over_all_partitions() {
 
 #[tokio::test]
 async fn a_paused_queue_hands_nothing_out_and_a_draining_one_takes_nothing_in() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("mail", SettingsChange::default()).await;
     home.queues
         .set_flow(TENANT, "mail", Some(true), None)
@@ -260,7 +264,7 @@ async fn a_paused_queue_hands_nothing_out_and_a_draining_one_takes_nothing_in() 
 
 #[tokio::test]
 async fn a_unique_key_makes_one_task_though_many_ask_at_once() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("mail", SettingsChange::default()).await;
     let same = NewTask {
         unique_key: "order-1",
@@ -276,7 +280,7 @@ async fn a_unique_key_makes_one_task_though_many_ask_at_once() {
 
 #[tokio::test]
 async fn a_claim_takes_what_is_there_or_waits_for_the_first() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("mail", SettingsChange::default()).await;
     let spec = WorkSpec {
         queues: vec!["mail".to_owned()],
@@ -305,14 +309,14 @@ async fn a_claim_takes_what_is_there_or_waits_for_the_first() {
 
 #[tokio::test]
 async fn a_schedule_makes_a_task_at_each_tick() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("mail", SettingsChange::default()).await;
     let schedule = NewSchedule {
         name: "often",
         cron: "* * * * * *",
         queue: "mail",
         task: task("tick"),
-        missed: Missed::Skip,
+        missed: MissedTickPolicy::Skip,
         ..NewSchedule::default()
     };
     home.queues.put_schedule(TENANT, &schedule).await.unwrap();
@@ -336,9 +340,9 @@ async fn a_schedule_makes_a_task_at_each_tick() {
 #[tokio::test]
 async fn the_log_stays_short_and_everything_is_there_after_a_restart() {
     let mut small = config();
-    small.segment_size = egret_base::settings::Size::mib(16);
-    small.snapshot_after = egret_base::settings::Size::mib(1);
-    let mut home = Home::new(small).await;
+    small.segment_size = egret_base::settings::ByteSize::mib(16);
+    small.snapshot_after = egret_base::settings::ByteSize::mib(1);
+    let mut home = TestEngine::new(small).await;
     let change = SettingsChange {
         completed: Some(Retention {
             age_ms: 0,
@@ -381,7 +385,7 @@ async fn the_log_stays_short_and_everything_is_there_after_a_restart() {
 
 #[tokio::test]
 async fn what_is_given_back_comes_again() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("mail", SettingsChange::default()).await;
     let id = home.enqueue_one("mail", task("x")).await;
     let hand = home.worker("mail", 10).await;
@@ -392,7 +396,7 @@ async fn what_is_given_back_comes_again() {
     ] {
         let (claimed, lease, at) = hand.task().await;
         assert_eq!((claimed, at), (id, attempt), "{how:?}");
-        hand.say(lease, Said::Defer { delay_ms, how }, "")
+        hand.say(lease, ReportKind::Defer { delay_ms, how }, "")
             .await
             .unwrap();
     }
@@ -406,10 +410,10 @@ async fn settings_under_which_nothing_could_be_written_are_refused() {
     type Change = fn(&mut QueueConfig);
     let cases: [(&str, Change); 3] = [
         ("queue.payload_bytes_max", |config| {
-            config.payload_bytes_max = Size::mib(12);
+            config.payload_bytes_max = ByteSize::mib(12);
         }),
         ("queue.result_bytes_max", |config| {
-            config.result_bytes_max = Size::mib(10);
+            config.result_bytes_max = ByteSize::mib(10);
         }),
         ("queue.attachments_max", |config| {
             config.attachments_max = 1_001;
@@ -418,24 +422,24 @@ async fn settings_under_which_nothing_could_be_written_are_refused() {
     for (name, change) in cases {
         let mut config = config();
         change(&mut config);
-        let error = Home::refused(config).await;
+        let error = TestEngine::refused(config).await;
         assert!(error.contains(name), "{error}");
     }
     let mut largest = config();
-    largest.payload_bytes_max = Size::mib(9);
-    let home = Home::new(largest).await;
+    largest.payload_bytes_max = ByteSize::mib(9);
+    let home = TestEngine::new(largest).await;
     home.make("q", SettingsChange::default()).await;
     let payload = "x".repeat(9 << 20);
     home.enqueue_one("q", task(&payload)).await;
     home.stop().await;
 }
 
-/// Whoever waits for a partition whose thread panics is told, and whoever comes later too.
+/// Callers that wait for a partition whose thread panics get an error, and so do later ones.
 #[tokio::test]
 async fn a_partition_that_ends_by_a_panic_keeps_nobody_waiting() {
     let mut config = config();
     config.partitions = 1;
-    let home = Home::new(config).await;
+    let home = TestEngine::new(config).await;
     home.make("q", SettingsChange::default()).await;
     let hand = home.worker("q", 1).await;
     let id = home.enqueue_one("q", task("x")).await;
@@ -447,7 +451,10 @@ async fn a_partition_that_ends_by_a_panic_keeps_nobody_waiting() {
         queues.wait(TENANT, id, patience).await
     });
     // It waits before what comes next.
-    while home.queues.task(TENANT, id, Detail::Brief).await.is_err() {}
+    eventually("the task is known", async || {
+        home.queues.task(TENANT, id, Detail::Brief).await
+    })
+    .await;
     tokio::task::yield_now().await;
     egret_queue::testing::end_by_a_panic(&home.queues, 0);
     let failed = |error: Option<QueueError>| error.map(|error| error.code());
@@ -455,8 +462,8 @@ async fn a_partition_that_ends_by_a_panic_keeps_nobody_waiting() {
         failed(soon(waiting).await.unwrap().err()),
         Some("queue_partition_failed")
     );
-    assert!(matches!(hand.next().await, Came::Ended));
-    let said = hand.say(lease, Said::Complete, "done").await;
+    assert!(matches!(hand.next().await, WorkerEvent::Ended));
+    let said = hand.say(lease, ReportKind::Complete, "done").await;
     assert_eq!(failed(said.err()), Some("queue_partition_failed"));
     let made = home.enqueue("q", &[task("y")]).await.remove(0);
     assert_eq!(failed(made.err()), Some("queue_partition_failed"));

@@ -1,19 +1,19 @@
-//! Kills, full disks, callbacks that nobody takes.
+//! Kills, full disks, callbacks that no receiver accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_queue::model::{Backoff, Jitter, RetryPolicy, TaskId, TaskState};
-use egret_queue::{Detail, NewTask, QueueConfig, Said, SettingsChange};
+use egret_queue::{Detail, NewTask, QueueConfig, ReportKind, SettingsChange};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::home::{Came, Home, TENANT, config, soon};
+use crate::home::{TENANT, TestEngine, WorkerEvent, config, soon};
 
 /// Where a program that is killed has its files.
 pub const DIRECTORY: &str = "EGRET_TEST_QUEUE_DIRECTORY";
@@ -32,9 +32,9 @@ async fn child_of_the_kills() {
         return;
     };
     let mut config = config();
-    config.snapshot_after = egret_base::settings::Size::mib(1);
-    config.lease_grace = egret_base::settings::Span::ms(0);
-    let home = Home::open(config, PathBuf::from(directory), None).await;
+    config.snapshot_after = egret_base::settings::ByteSize::mib(1);
+    config.lease_grace = egret_base::settings::ConfigDuration::ms(0);
+    let home = TestEngine::open(config, PathBuf::from(directory), None).await;
     let change = SettingsChange {
         lease_ms: Some(200),
         max_attempts: Some(10_000),
@@ -49,18 +49,18 @@ async fn child_of_the_kills() {
             .and_then(|()| out.flush())
             .unwrap();
     };
-    // Whoever started it ends it.
+    // The parent process kills it.
     let payload = "x".repeat(500);
     loop {
         let made = home.enqueue("load", &vec![task(&payload); 50]).await;
         say('E', &mut made.into_iter().map(|one| one.unwrap().id));
         for _ in 0..30 {
             // On a slow machine leases end before their tasks are looked at.
-            let Came::Task { id, lease, .. } = hand.next().await else {
+            let WorkerEvent::Task { id, lease, .. } = hand.next().await else {
                 continue;
             };
             if hand
-                .say(lease, Said::Complete, &id.to_string())
+                .say(lease, ReportKind::Complete, &id.to_string())
                 .await
                 .is_ok()
             {
@@ -72,9 +72,9 @@ async fn child_of_the_kills() {
 }
 
 /// A child that ends with its test.
-pub struct Victim(pub Child);
+pub struct ChildGuard(pub Child);
 
-impl Drop for Victim {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // It may have been killed already.
         let _ = self.0.kill();
@@ -83,7 +83,7 @@ impl Drop for Victim {
 }
 
 /// Runs a test of this program as a program of its own, which is told where its files are.
-pub fn start(test: &str, directory: &Path) -> Victim {
+pub fn start(test: &str, directory: &Path) -> ChildGuard {
     let program = std::env::current_exe().unwrap();
     let child = Command::new(program)
         .args([test, "--exact", "--nocapture"])
@@ -91,7 +91,7 @@ pub fn start(test: &str, directory: &Path) -> Victim {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
-    Victim(child.unwrap())
+    ChildGuard(child.unwrap())
 }
 
 #[tokio::test]
@@ -109,9 +109,10 @@ async fn nothing_acknowledged_is_lost_or_done_twice_by_twenty_kills() {
             let line = line.unwrap();
             if let Some(("E" | "C", id)) = line.split_once(' ') {
                 let id: TaskId = id.parse().unwrap();
-                match line.starts_with('E') {
-                    true => assert!(made.insert(id), "an id came twice"),
-                    false => assert!(done.insert(id), "{id} was completed twice"),
+                if line.starts_with('E') {
+                    assert!(made.insert(id), "an id came twice")
+                } else {
+                    assert!(done.insert(id), "{id} was completed twice")
                 }
                 seen += 1;
             }
@@ -124,7 +125,7 @@ async fn nothing_acknowledged_is_lost_or_done_twice_by_twenty_kills() {
             "round {round} ended by itself after {seen} lines"
         );
     }
-    let home = Home::open(config(), directory, None).await;
+    let home = TestEngine::open(config(), directory, None).await;
     let mut states: BTreeMap<TaskState, u64> = BTreeMap::new();
     for id in &made {
         let view = home.queues.task(TENANT, *id, Detail::Whole).await.unwrap();
@@ -143,9 +144,9 @@ async fn nothing_acknowledged_is_lost_or_done_twice_by_twenty_kills() {
 }
 
 /// A file system of its own, so small that it is soon full.
-pub struct Small(pub PathBuf);
+pub struct SmallFileSystem(pub PathBuf);
 
-impl Small {
+impl SmallFileSystem {
     pub fn mount(parent: &Path, megabytes: u32) -> Option<Self> {
         let place = parent.join("small");
         std::fs::create_dir(&place).unwrap();
@@ -161,7 +162,7 @@ impl Small {
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallFileSystem {
     fn drop(&mut self) {
         // A file may still be open for a moment, such as in a child that another test just starts.
         let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
@@ -179,7 +180,7 @@ async fn on_a_full_disk_nothing_is_taken_in_and_work_goes_on() {
 
 async fn fill_a_disk(payload_bytes: usize) {
     let kept = tempfile::tempdir().unwrap();
-    let Some(small) = Small::mount(kept.path(), 100) else {
+    let Some(small) = SmallFileSystem::mount(kept.path(), 100) else {
         // Only root may mount.
         assert!(!rustix::process::geteuid().is_root());
         return;
@@ -187,8 +188,8 @@ async fn fill_a_disk(payload_bytes: usize) {
     let mut config = config();
     config.partitions = 1;
     // The disk is full before the tenant has as much as it may.
-    config.tenant_tasks_bytes_max = egret_base::settings::Size::gib(10);
-    let home = Home::open(config, small.0.join("queue"), None).await;
+    config.tenant_tasks_bytes_max = egret_base::settings::ByteSize::gib(10);
+    let home = TestEngine::open(config, small.0.join("queue"), None).await;
     home.make("mail", SettingsChange::default()).await;
     let payload = "x".repeat(payload_bytes);
     let mut made = 0;
@@ -254,7 +255,7 @@ fn signed(key: &str, at: &str, body: &str) -> String {
 
 #[tokio::test]
 async fn a_callback_is_signed_and_comes_again_until_it_is_taken() {
-    let home = Home::new(QueueConfig {
+    let home = TestEngine::new(QueueConfig {
         callback_private: true,
         ..config()
     })

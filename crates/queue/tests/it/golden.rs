@@ -1,13 +1,13 @@
-//! The layout of records, byte by byte: what version 1 wrote must be read for ever. A new kind adds lines
-//! to `tests/golden/records-v1.txt` (`UPDATE_EXPECT=1` writes it); none may change.
+//! The layout of records, byte by byte: what version 1 wrote must be read for ever. A new kind adds
+//! lines to `tests/golden/records-v1.txt` (`UPDATE_EXPECT=1` writes it); none may change.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use egret_log::Seq;
 use egret_queue::Format;
-use egret_queue::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
-use egret_queue::core::state::{CALLBACKS, Census, State, TaskLoad, tenant_mark};
+use egret_queue::core::command::{Command, Defer, Enqueue, PutSchedule, TaskReport};
+use egret_queue::core::state::{AllocationCounts, CALLBACKS, State, TaskLoad, tenant_mark};
 use egret_queue::model::{
     Backoff, Jitter, QueueSettings, Retention, RetryPolicy, TaskId, TaskOptions,
 };
@@ -17,8 +17,8 @@ use expect_test::expect_file;
 
 const NOW_MS: u64 = 1_790_000_000_000;
 
-fn held() -> Held<'static> {
-    Held {
+fn held() -> TaskReport<'static> {
+    TaskReport {
         number: 300,
         token: 3 << 40 | 7,
         content: b"{}",
@@ -264,12 +264,12 @@ fn contents_are_written_as_ever() {
 
 /// A partition whose records are counted.
 #[derive(Default)]
-struct Counted {
+struct SequencedState {
     state: State,
     seq: u64,
 }
 
-impl Counted {
+impl SequencedState {
     fn run(&mut self, command: &Command<'_>) {
         self.seq += 1;
         let applied = self.state.apply(self.seq, command);
@@ -311,7 +311,7 @@ impl Counted {
         }));
     }
 
-    /// Outcomes, somebody who waits, and a schedule.
+    /// Outcomes, a task that waits for another one, and a schedule.
     fn work(&mut self) {
         let (queue, worker, count, lease_ms) = (1, "worker-1", 4, 30_000);
         let mut claimed = Vec::new();
@@ -323,7 +323,7 @@ impl Counted {
             count,
             lease_ms,
         });
-        let held = |at: usize| Held {
+        let held = |at: usize| TaskReport {
             number: claimed[at].task.number,
             token: claimed[at].token,
             content: b"\0r",
@@ -346,22 +346,25 @@ impl Counted {
     }
 }
 
-impl Counted {
+impl SequencedState {
     /// Tasks of a schedule that is deleted, and of one that is there.
     fn share(&mut self) {
-        let schedules = asked().into_iter();
-        let schedules = schedules.filter(|one| matches!(one, Command::PutSchedule(_)));
-        let ticks = asked().into_iter();
-        let ticks = ticks.filter(|one| matches!(one, Command::Tick { .. }));
+        let schedules = asked()
+            .into_iter()
+            .filter(|one| matches!(one, Command::PutSchedule(_)));
+        let ticks = asked()
+            .into_iter()
+            .filter(|one| matches!(one, Command::Tick { .. }));
         for command in ticks.clone().chain(schedules).chain(ticks) {
             self.run(&command);
         }
     }
 }
 
-/// The state of a snapshot of a former version, with what [`Counted::fill`] and [`Counted::work`] make.
+/// The state of a snapshot of a former version, with what [`SequencedState::fill`] and
+/// [`SequencedState::work`] make.
 fn restored(text: &str) -> State {
-    let mut partition = Counted::default();
+    let mut partition = SequencedState::default();
     partition.fill();
     partition.work();
     let digits: Vec<u8> = text
@@ -374,7 +377,7 @@ fn restored(text: &str) -> State {
     let (seq, image) = snapshot::take(&*bytes, "memory".into()).expect("it is whole");
     let state = State::restore(image);
     let shared_records = 0;
-    let census = Census {
+    let census = AllocationCounts {
         shared_records,
         ..partition.state.census()
     };
@@ -402,8 +405,8 @@ fn snapshots_without_bytes_are_read() {
     assert_eq!((state.load().bytes, state.load_of("acme").bytes), (10, 10));
 }
 
-/// Later ones did not say which records are shared: callbacks and tasks of schedules that they hold are of no
-/// tenant, and what comes after is counted all the same.
+/// Later ones did not say which records are shared: callbacks and tasks of schedules that they hold
+/// are of no tenant, and what comes after is counted all the same.
 #[test]
 fn snapshots_without_shared_records_are_read() {
     let mut state = restored(include_str!("../golden/snapshot-v1-without-shared.txt"));
@@ -429,7 +432,7 @@ fn snapshots_without_shared_records_are_read() {
 
 #[test]
 fn snapshots_are_written_as_ever() {
-    let mut partition = Counted::default();
+    let mut partition = SequencedState::default();
     partition.fill();
     partition.work();
     partition.share();
@@ -454,7 +457,7 @@ fn snapshots_are_written_as_ever() {
     assert_eq!(restored.shared_records().collect::<Vec<_>>(), shared);
 }
 
-/// As Protocol Buffers have it: who works on a task may be told more by a later version than this one knows.
+/// As in Protocol Buffers: a later version may send workers more fields than this one knows.
 #[test]
 fn fields_that_are_not_known_are_passed_over() {
     let content = Content {

@@ -8,8 +8,9 @@ use egret_base::lifecycle::Service;
 use egret_base::{SystemClock, SystemEntropy};
 use egret_queue::model::{AttemptEnd, Lease, TaskId};
 use egret_queue::{
-    Assigned, Enqueued, Enqueues, Format, NewTask, Options, ProduceSink, QueueConfig, QueueError,
-    QueueView, Queues, ReportSink, Reports, Said, SettingsChange, WorkSink, WorkSpec, Worker,
+    EnqueueReceipt, Enqueues, Format, NewTask, Options, ProduceSink, QueueConfig, QueueError,
+    QueueView, Queues, ReportKind, ReportSink, Reports, SettingsChange, TaskAssignment, WorkSink,
+    WorkSpec, Worker,
 };
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -20,7 +21,7 @@ pub const TENANT: &str = "acme";
 /// Longer than anything that works takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub struct Home {
+pub struct TestEngine {
     pub queues: Queues,
     pub config: QueueConfig,
     pub directory: PathBuf,
@@ -46,7 +47,7 @@ fn engine(config: &QueueConfig, directory: &std::path::Path) -> Queues {
     Queues::new(options, &mut Registry::default())
 }
 
-impl Home {
+impl TestEngine {
     pub async fn new(config: QueueConfig) -> Self {
         let kept = tempfile::tempdir().unwrap();
         let directory = kept.path().join("queue");
@@ -99,10 +100,10 @@ impl Home {
         &self,
         queue: &str,
         tasks: &[NewTask<'_>],
-    ) -> Vec<Result<Enqueued, QueueError>> {
+    ) -> Vec<Result<EnqueueReceipt, QueueError>> {
         let (told, mut outcomes) = Outcomes::new();
         let handle = self.queues.queue(TENANT, queue).await.unwrap();
-        let mut results: Vec<Option<Result<Enqueued, QueueError>>> = vec![None; tasks.len()];
+        let mut results: Vec<Option<Result<EnqueueReceipt, QueueError>>> = vec![None; tasks.len()];
         let mut enqueues = Enqueues::new(&self.queues).unwrap();
         let mut expected = 0;
         for (number, task) in tasks.iter().enumerate() {
@@ -126,14 +127,19 @@ impl Home {
     }
 
     /// A worker with room for `credits` tasks.
-    pub async fn worker(&self, queue: &str, credits: u32) -> Hand {
+    pub async fn worker(&self, queue: &str, credits: u32) -> TestWorker {
         self.worker_with(queue, credits, None).await
     }
 
-    pub async fn worker_with(&self, queue: &str, credits: u32, lease_ms: Option<u64>) -> Hand {
+    pub async fn worker_with(
+        &self,
+        queue: &str,
+        credits: u32,
+        lease_ms: Option<u64>,
+    ) -> TestWorker {
         let (tasks, came) = unbounded_channel();
         let (reported, outcomes) = unbounded_channel();
-        let sink = Arc::new(Palm { tasks, reported });
+        let sink = Arc::new(ChannelSink { tasks, reported });
         let spec = WorkSpec {
             queues: vec![queue.to_owned()],
             worker: "hand".to_owned(),
@@ -145,7 +151,7 @@ impl Home {
             .await
             .unwrap();
         worker.add_credits(credits).unwrap();
-        Hand {
+        TestWorker {
             queues: self.queues.clone(),
             worker,
             sink,
@@ -162,9 +168,8 @@ pub async fn soon<T>(future: impl Future<Output = T>) -> T {
         .expect("it comes within a minute")
 }
 
-type Outcome = (u64, Result<Enqueued, QueueError>);
+type Outcome = (u64, Result<EnqueueReceipt, QueueError>);
 
-/// Whoever enqueues.
 pub struct Outcomes(UnboundedSender<Outcome>);
 
 impl Outcomes {
@@ -185,7 +190,7 @@ impl ProduceSink for Outcomes {
 
 /// What a worker is told.
 #[derive(Clone, Debug)]
-pub enum Came {
+pub enum WorkerEvent {
     Task {
         id: TaskId,
         lease: Lease,
@@ -195,12 +200,12 @@ pub enum Came {
     Ended,
 }
 
-struct Palm {
-    tasks: UnboundedSender<Came>,
+struct ChannelSink {
+    tasks: UnboundedSender<WorkerEvent>,
     reported: UnboundedSender<(u64, Result<(), QueueError>)>,
 }
 
-impl ReportSink for Palm {
+impl ReportSink for ChannelSink {
     fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
         for outcome in outcomes {
             // The test may have ended.
@@ -209,10 +214,10 @@ impl ReportSink for Palm {
     }
 }
 
-impl WorkSink for Palm {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+impl WorkSink for ChannelSink {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
         for task in tasks {
-            let _ = self.tasks.send(Came::Task {
+            let _ = self.tasks.send(WorkerEvent::Task {
                 id: task.id,
                 lease: task.lease,
                 attempt: task.attempt,
@@ -221,35 +226,32 @@ impl WorkSink for Palm {
     }
 
     fn lost(&self, id: TaskId, _: Lease, end: AttemptEnd) {
-        let _ = self.tasks.send(Came::Lost(id, end));
+        let _ = self.tasks.send(WorkerEvent::Lost(id, end));
     }
 
     fn ended(&self, _: QueueError) {
-        let _ = self.tasks.send(Came::Ended);
+        let _ = self.tasks.send(WorkerEvent::Ended);
     }
 }
 
-/// A worker.
-pub struct Hand {
+pub struct TestWorker {
     queues: Queues,
     pub worker: Worker,
-    sink: Arc<Palm>,
-    came: Mutex<UnboundedReceiver<Came>>,
+    sink: Arc<ChannelSink>,
+    came: Mutex<UnboundedReceiver<WorkerEvent>>,
     outcomes: Mutex<UnboundedReceiver<(u64, Result<(), QueueError>)>>,
 }
 
-impl Hand {
-    /// What comes next.
+impl TestWorker {
     #[allow(clippy::await_holding_lock, reason = "each test has its own")]
-    pub async fn next(&self) -> Came {
+    pub async fn next(&self) -> WorkerEvent {
         let mut came = self.came.lock().unwrap();
         soon(came.recv()).await.unwrap()
     }
 
-    /// The next task.
     pub async fn task(&self) -> (TaskId, Lease, u16) {
         match self.next().await {
-            Came::Task { id, lease, attempt } => (id, lease, attempt),
+            WorkerEvent::Task { id, lease, attempt } => (id, lease, attempt),
             other => panic!("{other:?} came instead of a task"),
         }
     }
@@ -260,7 +262,7 @@ impl Hand {
     }
 
     /// Says something of a task and waits for what becomes of that.
-    pub async fn say(&self, lease: Lease, said: Said, text: &str) -> Result<(), QueueError> {
+    pub async fn say(&self, lease: Lease, said: ReportKind, text: &str) -> Result<(), QueueError> {
         let mut reports = Reports::new(&self.queues, TENANT)?;
         reports.add(0, &lease.to_bytes(), said, text.as_bytes(), Format::Bytes)?;
         self.submit(reports).await
@@ -276,7 +278,7 @@ impl Hand {
     }
 
     pub async fn complete(&self, lease: Lease, result: &str) {
-        self.say(lease, Said::Complete, result).await.unwrap();
+        self.say(lease, ReportKind::Complete, result).await.unwrap();
         self.worker.add_credits(1).unwrap();
     }
 }

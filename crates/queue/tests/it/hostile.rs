@@ -1,8 +1,8 @@
-//! Bytes that nobody wrote: readers refuse them or read something, and never panic.
+//! Bytes that Egret did not write: readers refuse them or read something, and never panic.
 
 use std::path::PathBuf;
 
-use egret_log::simulated::Chance;
+use egret_log::simulated::SplitMix64;
 use egret_queue::core::command::{Command, Enqueue};
 use egret_queue::core::state::State;
 use egret_queue::model::{Lease, QueueSettings, TaskId};
@@ -38,7 +38,7 @@ fn read_content(bytes: &[u8]) {
 
 #[test]
 fn records_that_nobody_wrote() {
-    let mut chance = Chance::new(1);
+    let mut chance = SplitMix64::new(1);
     let mut samples: Vec<Vec<u8>> = Vec::new();
     let golden = include_str!("../golden/records-v1.txt");
     for line in golden.lines() {
@@ -64,7 +64,7 @@ fn records_that_nobody_wrote() {
 
 #[test]
 fn contents_that_nobody_wrote() {
-    let mut chance = Chance::new(2);
+    let mut chance = SplitMix64::new(2);
     let mut sample = Vec::new();
     let whole = Content {
         payload: b"payload",
@@ -84,7 +84,7 @@ fn contents_that_nobody_wrote() {
 
 #[test]
 fn leases_and_ids_that_nobody_gave() {
-    let mut chance = Chance::new(3);
+    let mut chance = SplitMix64::new(3);
     for _ in 0..ROUNDS {
         let bytes = chance.bytes(20);
         if let Some(lease) = Lease::from_bytes(&bytes) {
@@ -123,7 +123,7 @@ fn snapshots_that_nobody_wrote() {
     let mut whole = Vec::new();
     let seq = egret_log::Seq(10);
     snapshot::put(&mut whole, seq, &state.image(), &mut |_| {}).expect("memory is large");
-    let mut chance = Chance::new(4);
+    let mut chance = SplitMix64::new(4);
     for _ in 0..ROUNDS / 10 {
         let mut bytes = whole.clone();
         chance.damage(&mut bytes);

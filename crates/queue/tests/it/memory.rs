@@ -19,12 +19,16 @@ fn resident_bytes() -> u64 {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("RssAnon:"));
-    let kilobytes = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
-    let kilobytes: u64 = kilobytes.expect("it is told").parse().expect("a number");
+    let kilobytes: u64 = line
+        .and_then(|rest| rest.trim().strip_suffix(" kB"))
+        .expect("it is told")
+        .parse()
+        .expect("a number");
     kilobytes << 10
 }
 
-/// Not a test of its own: a process that does nothing else, so that its memory is that of its tasks.
+/// Not a test of its own: a process that does nothing else, so that its memory is that of its
+/// tasks.
 #[test]
 fn child_with_a_million_tasks() {
     if std::env::var_os(CHILD).is_none() {
@@ -66,8 +70,10 @@ fn a_pending_task_costs_at_most_120_bytes() {
         .output()
         .expect("it can be started");
     let text = String::from_utf8_lossy(&output.stdout);
-    let bytes = text.lines().find_map(|line| line.parse::<u64>().ok());
-    let bytes = bytes.unwrap_or_else(|| panic!("it does not tell: {text}"));
+    let bytes = text
+        .lines()
+        .find_map(|line| line.parse::<u64>().ok())
+        .unwrap_or_else(|| panic!("it does not tell: {text}"));
     assert!(bytes <= BYTES_MAX, "{bytes} bytes a task");
     println!("{bytes} bytes a task");
 }

@@ -1,8 +1,8 @@
 //! What a partition should do, said as plainly as possible: maps, vectors, and no thought of speed.
 //!
-//! It shares with the core the types of commands and answers, and no line of code. Where the core may
-//! choose (the chance in a delay, how much of what is due is done at once), the model looks at what was
-//! chosen and judges it.
+//! It shares with the core the types of commands and answers, and no line of code. Where the core
+//! may choose (the chance in a delay, how much of what is due is done at once), the model looks at
+//! what was chosen and judges it.
 
 mod chain;
 mod due;
@@ -13,11 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_queue::core::command::{Command, Refusal};
 use egret_queue::core::state::{
-    About, Change, Claimed, LostLease, Message, Purged, State, TaskLoad, TaskRef,
+    ClaimedTask, EndedTask, LostLease, Message, PurgeResult, State, StateChange, TaskLoad, TaskRef,
 };
 use egret_queue::model::{AttemptEnd, QueueSettings, TaskId, TaskOptions, TaskState};
 
-/// A past attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     pub number: u16,
@@ -29,7 +28,6 @@ pub struct Attempt {
     pub bytes: u64,
 }
 
-/// A task.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub this: TaskRef,
@@ -40,7 +38,7 @@ pub struct Task {
     pub tags: Vec<u8>,
     pub callback: bool,
     /// The task that this one tells of.
-    pub about: Option<About>,
+    pub about: Option<EndedTask>,
     /// The record of its content.
     pub record: u64,
     /// Whether the content came with this task.
@@ -48,8 +46,8 @@ pub struct Task {
     pub state: TaskState,
     /// Changes of state so far.
     pub moves: u64,
-    /// Not before, while it waits; due, while delayed; end of the lease, while leased; else since when
-    /// it has been in its state.
+    /// Not before, while it waits; due, while delayed; end of the lease, while leased; else since
+    /// when it has been in its state.
     pub at_ms: u64,
     /// While it waits or is delayed: whether `at_ms` is a time of day.
     pub run_at: bool,
@@ -64,7 +62,8 @@ pub struct Task {
     /// Whether it was completed with attachments.
     pub attached: bool,
     pub holds_key: bool,
-    /// Ready from the beginning, and never begun anew: such tasks of a key go in the order of numbers.
+    /// Ready from the beginning, and never begun anew: such tasks of a key go in the order of
+    /// numbers.
     pub plain: bool,
     pub leased_before: bool,
     pub waits: Vec<TaskId>,
@@ -94,7 +93,6 @@ impl Task {
     }
 }
 
-/// A queue.
 #[derive(Clone, Debug)]
 pub struct Queue {
     pub tenant: String,
@@ -130,16 +128,15 @@ pub enum Answer {
     Done,
     Made(TaskRef),
     Replayed(TaskRef),
-    Claimed(Vec<Claimed>),
+    Claimed(Vec<ClaimedTask>),
     /// Of a report: whether anything has changed.
     Reported(bool),
     Until(u64),
-    Purged(Purged),
+    Purged(PurgeResult),
     Ticked(u32),
     More(bool),
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub now_ms: u64,
@@ -165,7 +162,7 @@ pub struct Model {
     /// Whose each content is that was ever taken in, and its bytes, by record.
     contents: BTreeMap<u64, (String, u64)>,
     /// What the last command caused.
-    pub changes: Vec<Change>,
+    pub changes: Vec<StateChange>,
     pub lost: Vec<LostLease>,
     pub detached: Vec<TaskRef>,
 }
@@ -270,7 +267,7 @@ impl Model {
                 tick_ms,
                 next_ms,
                 tasks,
-            } => return self.tick(tenant, name, (*tick_ms, *next_ms), *tasks),
+            } => return self.tick(tenant, name, *tick_ms, *next_ms, *tasks),
             others => panic!("the model does not know {others:?}"),
         }
         Ok(Answer::Done)

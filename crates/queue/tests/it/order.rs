@@ -1,7 +1,7 @@
 //! Whose turn it is: promises that can be said in a sentence.
 
-use egret_queue::core::command::{Defer, Enqueue, Held};
-use egret_queue::core::state::{Claimed, Enqueued, State};
+use egret_queue::core::command::{Defer, Enqueue, TaskReport};
+use egret_queue::core::state::{ClaimedTask, EnqueueOutcome, State};
 use egret_queue::model::QueueSettings;
 
 const BEGIN_MS: u64 = 1_790_000_000_000;
@@ -22,19 +22,19 @@ fn enqueue(state: &mut State, key: u128, priority: u8) -> u64 {
         ..Enqueue::default()
     };
     match state.enqueue(1, &task) {
-        Ok(Enqueued::Made(task)) => task.number,
+        Ok(EnqueueOutcome::Made(task)) => task.number,
         other => panic!("no new task: {other:?}"),
     }
 }
 
-fn claim(state: &mut State) -> Option<Claimed> {
+fn claim(state: &mut State) -> Option<ClaimedTask> {
     let mut claimed = Vec::new();
     state.claim(1, "w", 1, 60_000, &mut claimed);
     claimed.pop()
 }
 
-fn complete(state: &mut State, claimed: &Claimed) {
-    let held = Held {
+fn complete(state: &mut State, claimed: &ClaimedTask) {
+    let held = TaskReport {
         number: claimed.task.number,
         token: claimed.token,
         content: b"",
@@ -109,18 +109,18 @@ fn nothing_starves_with_aging() {
     assert!(now_ms > BEGIN_MS + 9 * aging_ms);
 }
 
-fn claim_all(state: &mut State) -> Vec<Claimed> {
+fn claim_all(state: &mut State) -> Vec<ClaimedTask> {
     let mut claimed = Vec::new();
     state.claim(1, "w", 100, 60_000, &mut claimed);
     claimed
 }
 
-fn numbers(claimed: &[Claimed]) -> Vec<u64> {
+fn numbers(claimed: &[ClaimedTask]) -> Vec<u64> {
     claimed.iter().map(|one| one.task.number).collect()
 }
 
-fn put_back(state: &mut State, claimed: &Claimed, how: Defer) {
-    let held = Held {
+fn put_back(state: &mut State, claimed: &ClaimedTask, how: Defer) {
+    let held = TaskReport {
         number: claimed.task.number,
         token: claimed.token,
         content: b"",
@@ -173,7 +173,7 @@ fn a_failed_task_stands_last_and_that_of_a_key_first() {
             enqueue(&mut state, key, 5);
         }
         let first = claim(&mut state).expect("there is one");
-        let held = Held {
+        let held = TaskReport {
             number: first.task.number,
             token: first.token,
             content: b"",
@@ -191,7 +191,7 @@ fn a_failed_task_stands_last_and_that_of_a_key_first() {
 #[tokio::test]
 async fn claims_take_the_highest_priority_of_all_partitions() {
     for partitions in [1, 2, 4] {
-        let home = crate::home::Home::new(egret_queue::QueueConfig {
+        let home = crate::home::TestEngine::new(egret_queue::QueueConfig {
             partitions,
             ..crate::home::config()
         })
@@ -225,12 +225,12 @@ async fn claims_take_the_highest_priority_of_all_partitions() {
     }
 }
 
-/// An engine with a queue `q` whose order holds strictly: however slow the machine is, no partition goes ahead
-/// of another.
-async fn strictly_ordered(partitions: u32) -> crate::home::Home {
-    let home = crate::home::Home::new(egret_queue::QueueConfig {
+/// An engine with a queue `q` whose order holds strictly: however slow the machine is, no partition
+/// goes ahead of another.
+async fn strictly_ordered(partitions: u32) -> crate::home::TestEngine {
+    let home = crate::home::TestEngine::new(egret_queue::QueueConfig {
         partitions,
-        priority_wait_max: egret_base::settings::Span::secs(3_600),
+        priority_wait_max: egret_base::settings::ConfigDuration::secs(3_600),
         ..crate::home::config()
     })
     .await;

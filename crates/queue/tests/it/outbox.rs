@@ -7,4 +7,5 @@ mod held;
 mod reading;
 mod restoring;
 mod rig;
+mod upgrading;
 mod writing;

@@ -1,6 +1,6 @@
 //! A whole partition on a disk that loses power, fills up and fails: what was acknowledged is there
-//! afterwards, and nothing is acknowledged that is not. `EGRET_QUEUE_CRASH_SEEDS` sets how many seeds are
-//! run, `EGRET_QUEUE_CRASH_SEED` runs just one.
+//! afterwards, and nothing is acknowledged that is not. `EGRET_QUEUE_CRASH_SEEDS` sets how many
+//! seeds are run, `EGRET_QUEUE_CRASH_SEED` runs just one.
 
 mod chains;
 mod clocks;
@@ -10,20 +10,20 @@ mod known;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egret_base::test_support::over_seeds;
 use egret_base::{ManualClock, SeededEntropy, Timestamp};
-use egret_log::simulated::{Chance, Fault, SimulatedDisk};
+use egret_log::simulated::{Fault, SimulatedDisk, SplitMix64};
 use egret_log::{Durability, Housekeeping, LogConfig, LogError};
 use egret_queue::core::command::{Defer, Enqueue};
-use egret_queue::core::state::Image;
+use egret_queue::core::state::StateSnapshot;
 use egret_queue::model::{QueueSettings, Retention};
-use egret_queue::testing::{Driven, DrivenWorker};
-use egret_queue::{QueueError, Said};
+use egret_queue::testing::{DrivenPartition, DrivenWorker};
+use egret_queue::{QueueError, ReportKind};
 
-use crate::simulator::{from_environment, over_seeds};
-use ears::{Ears, Heard};
-use known::Known;
+use ears::{RecordingSink, SinkEvent};
+use known::ClientHistory;
 
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 1_000;
 const STEPS: u64 = 150;
 const DISK_BYTES: u64 = 400 << 10;
 const QUEUE: u32 = 1;
@@ -61,32 +61,32 @@ fn settings() -> QueueSettings {
     }
 }
 
-struct Crashing {
-    chance: Chance,
+struct CrashSimulation {
+    chance: SplitMix64,
     disk: SimulatedDisk,
     clock: Arc<ManualClock>,
     entropy: Arc<SeededEntropy>,
-    driven: Option<Driven>,
+    driven: Option<DrivenPartition>,
     worker: Option<DrivenWorker>,
-    ears: Arc<Ears>,
-    known: Known,
+    ears: Arc<RecordingSink>,
+    known: ClientHistory,
     next_label: u64,
     /// Whether the disk has been made too small lately.
     is_small: bool,
 }
 
-impl Crashing {
+impl CrashSimulation {
     fn new(seed: u64) -> Self {
         let clock = ManualClock::starting_at(Timestamp::from_micros(1_790_000_000_000_000));
         Self {
-            chance: Chance::new(seed),
+            chance: SplitMix64::new(seed),
             disk: SimulatedDisk::new(DISK_BYTES),
             clock: Arc::new(clock),
             entropy: Arc::new(SeededEntropy::new(seed)),
             driven: None,
             worker: None,
             ears: Arc::default(),
-            known: Known::default(),
+            known: ClientHistory::default(),
             next_label: 1,
             is_small: false,
         }
@@ -103,9 +103,9 @@ impl Crashing {
         self.settle_chains();
     }
 
-    fn open(&self) -> Result<Driven, QueueError> {
+    fn open(&self) -> Result<DrivenPartition, QueueError> {
         let (clock, entropy) = (self.clock.clone(), self.entropy.clone());
-        Driven::open(self.disk.clone(), log_config(), clock, entropy, 50)
+        DrivenPartition::open(self.disk.clone(), log_config(), clock, entropy, 50)
     }
 
     /// Starts until it succeeds, and looks at what is there.
@@ -135,13 +135,14 @@ impl Crashing {
     /// Ends the process, with or without the power.
     fn crash(&mut self, with_power: bool) {
         self.driven = None;
-        match with_power {
-            true => self.disk.lose_power(&mut self.chance),
-            false => self.disk.kill(),
+        if with_power {
+            self.disk.lose_power(&mut self.chance)
+        } else {
+            self.disk.kill()
         }
     }
 
-    fn driven(&mut self) -> &mut Driven {
+    fn driven(&mut self) -> &mut DrivenPartition {
         self.driven.as_mut().expect("it is open between steps")
     }
 
@@ -201,19 +202,24 @@ impl Crashing {
         let size = [10, 100, 1_500][self.chance.below(3) as usize];
         let labels: Vec<u64> = (self.next_label..).take(count as usize).collect();
         self.next_label += count;
-        let contents = labels.iter().map(|label| known::content_of(*label, size));
-        let contents: Vec<Vec<u8>> = contents.collect();
-        let tasks = labels.iter().zip(&contents).map(|(label, content)| {
-            let task = Enqueue {
-                queue: QUEUE,
-                shard: (label % 4_096) as u16,
-                key: u128::from(label % 3),
-                content,
-                ..Enqueue::default()
-            };
-            (*label, task)
-        });
-        let tasks: Vec<(u64, Enqueue<'_>)> = tasks.collect();
+        let contents: Vec<Vec<u8>> = labels
+            .iter()
+            .map(|label| known::content_of(*label, size))
+            .collect();
+        let tasks: Vec<(u64, Enqueue<'_>)> = labels
+            .iter()
+            .zip(&contents)
+            .map(|(label, content)| {
+                let task = Enqueue {
+                    queue: QUEUE,
+                    shard: (label % 4_096) as u16,
+                    key: u128::from(label % 3),
+                    content,
+                    ..Enqueue::default()
+                };
+                (*label, task)
+            })
+            .collect();
         let ears = self.ears.clone();
         self.known.submit(&labels);
         self.driven().enqueue(&tasks, ears);
@@ -223,15 +229,18 @@ impl Crashing {
     fn fill(&mut self) {
         let labels: Vec<u64> = (self.next_label..).take(5).collect();
         self.next_label += 5;
-        let contents = labels.iter().map(|label| known::content_of(*label, 300));
-        let contents: Vec<Vec<u8>> = contents.collect();
+        let contents: Vec<Vec<u8>> = labels
+            .iter()
+            .map(|label| known::content_of(*label, 300))
+            .collect();
         let task = |content| Enqueue {
             queue: QUEUE,
             content,
             ..Enqueue::default()
         };
-        let tasks = labels.iter().zip(&contents);
-        let tasks: Vec<(u64, Enqueue<'_>)> = tasks
+        let tasks: Vec<(u64, Enqueue<'_>)> = labels
+            .iter()
+            .zip(&contents)
             .map(|(label, content)| (*label, task(&**content)))
             .collect();
         let ears = self.ears.clone();
@@ -243,9 +252,9 @@ impl Crashing {
             return;
         };
         let said = match self.chance.below(6) {
-            0..4 => Said::Complete,
-            4 => Said::Fail { permanent: false },
-            _ => Said::Defer {
+            0..4 => ReportKind::Complete,
+            4 => ReportKind::Fail { permanent: false },
+            _ => ReportKind::Defer {
                 delay_ms: 10,
                 how: Defer::Release,
             },
@@ -259,7 +268,7 @@ impl Crashing {
     fn turn(&mut self) {
         let ended = self.driven().turn();
         for heard in self.ears.take() {
-            if let (Err(_), Heard::Enqueued(_, Ok(_)) | Heard::Reported(_, Ok(()))) =
+            if let (Err(_), SinkEvent::Enqueued(_, Ok(_)) | SinkEvent::Reported(_, Ok(()))) =
                 (&ended, &heard)
             {
                 panic!("{heard:?} is told although the log failed");
@@ -292,9 +301,9 @@ impl Crashing {
             assert!(self.disk.is_dead());
             return;
         };
-        let image = |image: Image| {
+        let image = |image: StateSnapshot| {
             // A clock alone is not written down.
-            let image = Image { now_ms: 0, ..image };
+            let image = StateSnapshot { now_ms: 0, ..image };
             let mut bytes = Vec::new();
             let seq = egret_log::Seq(1);
             egret_queue::testing::snapshot::put(&mut bytes, seq, &image, &mut |_| {})
@@ -308,19 +317,15 @@ impl Crashing {
 
 #[test]
 fn what_is_acknowledged_is_there_whatever_the_disk_does() {
-    let command = "EGRET_QUEUE_CRASH_SEED={} cargo test -p egret-queue --test it partition";
-    let run = |seed| Crashing::new(seed).run();
-    if let Some(seed) = from_environment("EGRET_QUEUE_CRASH_SEED") {
-        return run(seed);
-    }
-    let seeds = from_environment("EGRET_QUEUE_CRASH_SEEDS").unwrap_or(SEEDS);
-    over_seeds(seeds, command, &run);
+    over_seeds("QUEUE_CRASH", SEEDS, |seed| {
+        CrashSimulation::new(seed).run()
+    });
 }
 
 /// New tasks are refused while there is a reserve for those that are there, and taken in again.
 #[test]
 fn a_full_disk_refuses_new_tasks_and_lets_work_go_on() {
-    let mut all = Crashing::new(1);
+    let mut all = CrashSimulation::new(1);
     all.reopen();
     all.driven().housekeep();
     all.disk.resize(0);
@@ -333,7 +338,7 @@ fn a_full_disk_refuses_new_tasks_and_lets_work_go_on() {
         for heard in all.ears.take() {
             refused += u32::from(matches!(
                 &heard,
-                Heard::Enqueued(_, Err(QueueError::DiskFull { .. }))
+                SinkEvent::Enqueued(_, Err(QueueError::DiskFull { .. }))
             ));
             all.known.hear(heard);
         }
@@ -352,14 +357,17 @@ fn a_full_disk_refuses_new_tasks_and_lets_work_go_on() {
     let leases = all.known.leases();
     assert!(leases.len() > 3);
     for lease in leases {
-        let number = all.known.say(lease, Said::Complete);
+        let number = all.known.say(lease, ReportKind::Complete);
         let ears = all.ears.clone();
         all.driven()
-            .report(&[(number, lease, Said::Complete, b"done")], ears);
+            .report(&[(number, lease, ReportKind::Complete, b"done")], ears);
     }
     all.driven().turn().expect("the reserve is there");
     for heard in all.ears.take() {
-        let done = matches!(heard, Heard::Reported(_, Ok(())) | Heard::Assigned(..));
+        let done = matches!(
+            heard,
+            SinkEvent::Reported(_, Ok(())) | SinkEvent::Assigned(..)
+        );
         assert!(done, "{heard:?}");
         all.known.hear(heard);
     }
@@ -368,7 +376,10 @@ fn a_full_disk_refuses_new_tasks_and_lets_work_go_on() {
     all.enqueue();
     all.driven().turn().expect("there is room");
     for heard in all.ears.take() {
-        let taken_in = matches!(heard, Heard::Enqueued(_, Ok(_)) | Heard::Assigned(..));
+        let taken_in = matches!(
+            heard,
+            SinkEvent::Enqueued(_, Ok(_)) | SinkEvent::Assigned(..)
+        );
         assert!(taken_in, "{heard:?}");
         all.known.hear(heard);
     }
@@ -376,26 +387,28 @@ fn a_full_disk_refuses_new_tasks_and_lets_work_go_on() {
     all.reopen();
 }
 
-/// After a sync that failed nobody can know what is on the disk: nothing is said any more.
+/// After a failed sync it is not known what is on the disk: no outcome is reported any more.
 #[test]
 fn a_failed_sync_ends_the_partition_and_everybody_is_told() {
-    let mut all = Crashing::new(2);
+    let mut all = CrashSimulation::new(2);
     all.reopen();
     all.enqueue();
     all.disk.inject(Fault::SyncError);
     assert!(matches!(all.driven().turn(), Err(LogError::Stopped { .. })));
     let heard = all.ears.take();
-    let refused = |heard: &Heard| matches!(heard, Heard::Enqueued(_, Err(QueueError::Log(_))));
+    let refused =
+        |heard: &SinkEvent| matches!(heard, SinkEvent::Enqueued(_, Err(QueueError::Log(_))));
     assert!(!heard.is_empty() && heard.iter().all(refused), "{heard:?}");
     heard.into_iter().for_each(|heard| all.known.hear(heard));
     all.crash(true);
     all.reopen();
 }
 
-/// What fits into no batch of the log is refused by itself, and what fits only alone waits for its turn.
+/// What fits into no batch of the log is refused by itself, and what fits only alone waits for its
+/// turn.
 #[test]
 fn what_is_too_large_for_the_log_harms_nobody_else() {
-    let mut all = Crashing::new(3);
+    let mut all = CrashSimulation::new(3);
     all.reopen();
     all.driven().housekeep();
     let mut expected = Vec::new();
@@ -419,18 +432,20 @@ fn what_is_too_large_for_the_log_harms_nobody_else() {
     let mut heard: Vec<(u64, bool)> = Vec::new();
     for one in all.ears.take() {
         match one {
-            Heard::Enqueued(label, Ok(_)) => heard.push((label, true)),
-            Heard::Enqueued(label, Err(QueueError::TooLarge { .. })) => heard.push((label, false)),
+            SinkEvent::Enqueued(label, Ok(_)) => heard.push((label, true)),
+            SinkEvent::Enqueued(label, Err(QueueError::TooLarge { .. })) => {
+                heard.push((label, false))
+            }
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(heard, expected);
 }
 
-/// A log that takes nothing for a while is asked again; nobody is told anything before it has.
+/// A log that takes nothing for a while is asked again; no outcome is reported before it has.
 #[test]
 fn a_turn_that_the_log_does_not_take_is_told_when_it_does() {
-    let mut all = Crashing::new(4);
+    let mut all = CrashSimulation::new(4);
     all.reopen();
     all.driven().turn().expect("the disk works");
     all.ears.take();

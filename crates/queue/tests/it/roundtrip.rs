@@ -1,7 +1,7 @@
 //! What is written is read, whatever it is.
 
 use egret_queue::Format;
-use egret_queue::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
+use egret_queue::core::command::{Command, Defer, Enqueue, PutSchedule, TaskReport};
 use egret_queue::model::{
     Backoff, Jitter, Lease, QueueSettings, Retention, RetryPolicy, TaskId, TaskOptions,
 };
@@ -131,7 +131,7 @@ impl Parts {
         let [queue, count, epoch] = self.small;
         let [paused, draining] = self.yes;
         let (tenant, name) = (&*self.texts[0], &*self.texts[1]);
-        let held = Held {
+        let held = TaskReport {
             number,
             token: seed,
             content: &self.bytes[1],

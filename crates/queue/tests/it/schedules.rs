@@ -1,8 +1,9 @@
 //! Schedules of a tenant that is at its limit on tasks.
 
+use egret_base::test_support::eventually;
 use egret_queue::{Detail, NewSchedule, NewTask, QueueConfig, ScheduleView, SettingsChange};
 
-use crate::home::{Home, TENANT, config, soon};
+use crate::home::{TENANT, TestEngine, config};
 
 fn task(payload: &str) -> NewTask<'_> {
     NewTask {
@@ -21,27 +22,22 @@ fn often(payload: &str) -> NewSchedule<'_> {
     }
 }
 
-async fn view(home: &Home) -> ScheduleView {
+async fn view(home: &TestEngine) -> ScheduleView {
     home.queues.schedule(TENANT, "often").await.unwrap()
 }
 
 /// The schedule, once a run of it waits.
-async fn waiting(home: &Home) -> ScheduleView {
-    let waiting = async {
-        loop {
-            let view = view(home).await;
-            if view.waits_for_room {
-                return view;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    soon(waiting).await
+async fn waiting(home: &TestEngine) -> ScheduleView {
+    eventually("a run waits for room", async || {
+        let view = view(home).await;
+        view.waits_for_room.then_some(view)
+    })
+    .await
 }
 
 /// A tenant that may have one task, and has it.
-async fn full() -> (Home, egret_queue::model::TaskId) {
-    let home = Home::new(QueueConfig {
+async fn full() -> (TestEngine, egret_queue::model::TaskId) {
+    let home = TestEngine::new(QueueConfig {
         partitions: 1,
         tenant_tasks_max: 1,
         ..config()

@@ -1,12 +1,14 @@
-//! What tasks share: callbacks and the contents of schedules are on the load of their tenant, in limits and
-//! after a restart.
+//! What tasks share: callbacks and the contents of schedules are on the load of their tenant, in
+//! limits and after a restart.
 
-use egret_base::Coded;
-use egret_base::settings::Size;
+use egret_base::CodedError;
+use egret_base::settings::ByteSize;
 use egret_queue::model::{TaskId, TaskState};
-use egret_queue::{Missed, NewSchedule, NewTask, QueueConfig, QueueError, SettingsChange};
+use egret_queue::{
+    MissedTickPolicy, NewSchedule, NewTask, QueueConfig, QueueError, SettingsChange,
+};
 
-use crate::home::{Home, TENANT, config};
+use crate::home::{TENANT, TestEngine, config};
 
 fn told() -> NewTask<'static> {
     NewTask {
@@ -27,7 +29,7 @@ fn ten_tasks_a_tenant() -> QueueConfig {
 }
 
 /// How many of so many tasks are taken in; the others are refused for the tenant's limit.
-async fn taken_in(home: &Home, task: NewTask<'_>, count: usize) -> Vec<TaskId> {
+async fn taken_in(home: &TestEngine, task: NewTask<'_>, count: usize) -> Vec<TaskId> {
     let outcomes = home.enqueue("q", &vec![task; count]).await.into_iter();
     let taken = outcomes.filter_map(|outcome| match outcome {
         Ok(enqueued) => Some(enqueued.id),
@@ -46,7 +48,7 @@ fn assert_refused(error: &QueueError, limit: &str) {
 
 #[tokio::test]
 async fn callbacks_are_on_their_tenants_share_from_the_beginning() {
-    let mut home = Home::new(ten_tasks_a_tenant()).await;
+    let mut home = TestEngine::new(ten_tasks_a_tenant()).await;
     home.make("q", SettingsChange::default()).await;
     let tasks = taken_in(&home, told(), 7).await;
     assert_eq!(tasks.len(), 5, "each counts as two");
@@ -88,7 +90,7 @@ async fn callbacks_are_on_their_tenants_share_from_the_beginning() {
 /// Callbacks that cannot arrive take room until their tenant deletes them.
 #[tokio::test]
 async fn a_tenant_deletes_its_callbacks_and_no_others() {
-    let home = Home::new(ten_tasks_a_tenant()).await;
+    let home = TestEngine::new(ten_tasks_a_tenant()).await;
     home.make("q", SettingsChange::default()).await;
     for id in taken_in(&home, told(), 5).await {
         home.queues.cancel(TENANT, id).await.unwrap();
@@ -111,7 +113,7 @@ async fn a_tenant_deletes_its_callbacks_and_no_others() {
 /// A chain over the share is refused as a whole, callbacks included.
 #[tokio::test]
 async fn a_chain_counts_its_callbacks() {
-    let home = Home::new(ten_tasks_a_tenant()).await;
+    let home = TestEngine::new(ten_tasks_a_tenant()).await;
     home.make("q", SettingsChange::default()).await;
     let queue = home.queues.queue(TENANT, "q").await.unwrap();
     let member = |_| egret_queue::ChainTask {
@@ -130,14 +132,14 @@ async fn a_chain_counts_its_callbacks() {
 /// Dead tasks are put back as far as there is room for what they will cause.
 #[tokio::test]
 async fn dead_tasks_are_put_back_within_the_share() {
-    let home = Home::new(ten_tasks_a_tenant()).await;
+    let home = TestEngine::new(ten_tasks_a_tenant()).await;
     home.make("q", SettingsChange::default()).await;
     taken_in(&home, told(), 4).await;
     let hand = home.worker("q", 4).await;
     let permanent = true;
     for _ in 0..4 {
         let (_, lease, _) = hand.task().await;
-        let said = egret_queue::Said::Fail { permanent };
+        let said = egret_queue::ReportKind::Fail { permanent };
         hand.say(lease, said, "no").await.unwrap();
     }
     drop(hand);
@@ -150,7 +152,7 @@ async fn dead_tasks_are_put_back_within_the_share() {
 }
 
 /// Completes tasks until there is one that the schedule has made from now on.
-async fn await_tick(home: &Home, name: &str) {
+async fn await_tick(home: &TestEngine, name: &str) {
     let last = async || home.queues.schedule(TENANT, name).await.unwrap().last_task;
     let (before, hand) = (last().await, home.worker("q", 1).await);
     while last().await == before {
@@ -161,14 +163,14 @@ async fn await_tick(home: &Home, name: &str) {
 
 #[tokio::test]
 async fn the_bytes_of_a_replaced_schedule_stay_while_its_tasks_do() {
-    let mut home = Home::new(QueueConfig {
+    let mut home = TestEngine::new(QueueConfig {
         partitions: 1,
-        tenant_tasks_bytes_max: Size(45_000),
+        tenant_tasks_bytes_max: ByteSize(45_000),
         ..config()
     })
     .await;
     home.make("q", SettingsChange::default()).await;
-    let put = async |home: &Home, name: &str| {
+    let put = async |home: &TestEngine, name: &str| {
         let schedule = NewSchedule {
             name,
             cron: "* * * * * *",
@@ -178,7 +180,7 @@ async fn the_bytes_of_a_replaced_schedule_stay_while_its_tasks_do() {
                 payload: &[b'x'; 20_000],
                 ..NewTask::default()
             },
-            missed: Missed::Skip,
+            missed: MissedTickPolicy::Skip,
             paused: false,
         };
         home.queues.put_schedule(TENANT, &schedule).await

@@ -7,21 +7,20 @@ mod commands;
 mod cursor;
 mod side;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use egret_log::simulated::Chance;
+use egret_base::test_support::over_seeds;
+use egret_log::simulated::SplitMix64;
 use egret_queue::core::command::Command;
 use egret_queue::core::state::{CALLBACKS, Message, MessageKind};
 use egret_queue::model::{QueueSettings, SHARD_BITS, TaskId};
 
 use side::Side;
 
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 1_000;
 const TURNS: u64 = 100;
 
 /// Partitions with what goes between them.
 pub struct World {
-    chance: Chance,
+    chance: SplitMix64,
     sides: Vec<Side>,
     wall_ms: u64,
     next_queue: u32,
@@ -33,7 +32,7 @@ pub struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut chance = SplitMix64::new(seed);
         let count = 1 + chance.below(3);
         let wall_ms = 1_790_000_000_000 + chance.below(1 << 30);
         let sides = (0..count).map(|_| Side::new()).collect();
@@ -104,9 +103,10 @@ impl World {
         let side = &mut self.sides[at];
         let behind = self.chance.percent(10) && side.state.epoch() > 0;
         let ahead = self.chance.below(3) as u32;
-        let epoch = match behind {
-            true => side.state.epoch() - self.chance.below(2) as u32,
-            false => side.state.epoch() + 1 + ahead,
+        let epoch = if behind {
+            side.state.epoch() - self.chance.below(2) as u32
+        } else {
+            side.state.epoch() + 1 + ahead
         };
         let instance = self.chance.below(1 << 14) as u16;
         let grace_ms = [0, 100, 10_000][self.chance.below(3) as usize];
@@ -139,7 +139,8 @@ impl World {
         self.put_queue_everywhere(id, tenant, &format!("queue-{id}"));
     }
 
-    /// Carries a message over, as one that a partition still has; or one that was carried over before.
+    /// Carries a message over, as one that a partition still has; or one that was carried over
+    /// before.
     fn deliver(&mut self, at: usize) {
         if self.chance.percent(25) && !self.mail.is_empty() {
             let again = self.chance.below(self.mail.len() as u64) as usize;
@@ -211,57 +212,7 @@ impl World {
     }
 }
 
-/// Says which seed it was, whatever went wrong.
-struct Failing<'a> {
-    seed: u64,
-    /// The command that repeats it, with `{}` for the seed.
-    command: &'a str,
-}
-
-impl Drop for Failing<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let command = self.command.replace("{}", &self.seed.to_string());
-            eprintln!("seed {} fails; to repeat: {command}", self.seed);
-        }
-    }
-}
-
-pub fn from_environment(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    let number = text.parse();
-    Some(number.unwrap_or_else(|_| panic!("{name} is no number: {text}")))
-}
-
-/// Runs seeds on every core; `command` repeats one that fails.
-pub fn over_seeds(seeds: u64, command: &str, run: &(dyn Fn(u64) + Sync)) {
-    let (next, threads) = (AtomicU64::new(0), std::thread::available_parallelism());
-    let began = std::time::Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.map_or(2, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        return;
-                    }
-                    let _failing = Failing { seed, command };
-                    run(seed);
-                }
-            });
-        }
-    });
-    let rate = seeds as f64 / began.elapsed().as_secs_f64();
-    println!("{seeds} seeds, {rate:.0} a second");
-}
-
 #[test]
 fn partitions_do_what_the_model_does() {
-    let command = "EGRET_QUEUE_SEED={} cargo test -p egret-queue --test it simulator";
-    let run = |seed| World::new(seed).run();
-    if let Some(seed) = from_environment("EGRET_QUEUE_SEED") {
-        return run(seed);
-    }
-    let seeds = from_environment("EGRET_QUEUE_SEEDS").unwrap_or(SEEDS);
-    over_seeds(seeds, command, &run);
+    over_seeds("QUEUE", SEEDS, |seed| World::new(seed).run());
 }

@@ -3,16 +3,25 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_base::lifecycle::Service;
+use egret_base::test_support::eventually;
 use egret_queue::model::TaskState;
 use egret_queue::{Detail, NewTask, SettingsChange, WorkSpec};
 
-use crate::home::{Home, TENANT, config};
+use crate::home::{TENANT, TestEngine, config};
+
+/// Waits until the failure of a partition is known.
+async fn await_failure(home: &TestEngine) {
+    eventually("a partition has failed", async || {
+        !home.queues.failed_parts().is_empty()
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     let mut ids = Vec::new();
     for _ in 0..20 {
@@ -22,9 +31,7 @@ async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
     let left: BTreeSet<_> = ids.iter().copied().filter(healthy).collect();
     assert!(!left.is_empty() && left.len() < ids.len());
     egret_queue::testing::end_by_a_panic(&home.queues, 0);
-    while home.queues.failed_parts().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    await_failure(&home).await;
     let page = home.queues.tasks(TENANT, "q", None, "", 100, "").await;
     let page = page.unwrap();
     let listed: BTreeSet<_> = page.tasks.iter().map(|task| task.id).collect();
@@ -83,12 +90,10 @@ async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
 /// A change that some partitions would miss is refused before any of them makes it.
 #[tokio::test]
 async fn queues_are_not_changed_while_a_partition_has_failed() {
-    let home = Home::new(config()).await;
+    let home = TestEngine::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     egret_queue::testing::end_by_a_panic(&home.queues, 1);
-    while home.queues.failed_parts().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    await_failure(&home).await;
     let change = SettingsChange {
         max_attempts: Some(77),
         ..SettingsChange::default()

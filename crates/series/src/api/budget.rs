@@ -1,22 +1,23 @@
-//! What a question may use: it waits for its turn, has so much time and memory, and ends when nobody waits any more.
+//! Limits of a query: its turn, its time and its memory. A query stops when its caller has gone.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Inner, Series};
-use crate::core::promql::{QueryError, Stop};
+use egret_promql::{QueryError, Stop};
+
+use super::Series;
+use crate::engine::EngineInner;
 use crate::error::SeriesError;
 
-/// Of one question.
 pub(super) struct Budget {
     deadline: Option<Instant>,
     gone: Arc<AtomicBool>,
     bytes_max: u64,
 }
 
-/// Whoever waits for an answer holds it. Dropped, it ends the question.
+/// Held by the caller of a query. Dropping it cancels the query.
 struct Waiter(Arc<AtomicBool>);
 
 impl Drop for Waiter {
@@ -26,7 +27,7 @@ impl Drop for Waiter {
 }
 
 impl Budget {
-    pub fn new(deadline: Option<Instant>, gone: Arc<AtomicBool>, bytes_max: u64) -> Self {
+    pub(crate) fn new(deadline: Option<Instant>, gone: Arc<AtomicBool>, bytes_max: u64) -> Self {
         Self {
             deadline,
             gone,
@@ -34,8 +35,8 @@ impl Budget {
         }
     }
 
-    /// Whether the time is over, or nobody waits.
-    pub fn stop(&self) -> Option<Stop> {
+    /// Why the query must stop: its caller has gone, or its time is over.
+    pub(crate) fn stop(&self) -> Option<Stop> {
         if self.gone.load(Ordering::Relaxed) {
             return Some(Stop::Canceled);
         }
@@ -47,24 +48,26 @@ impl Budget {
     ///
     /// # Errors
     /// [`QueryError::TimedOut`], [`QueryError::Canceled`] and [`QueryError::OverBudget`].
-    pub fn check(&self, bytes: u64) -> Result<(), QueryError> {
+    pub(crate) fn check(&self, bytes: u64) -> Result<(), QueryError> {
         match self.stop() {
             Some(Stop::TimedOut) => return Err(QueryError::TimedOut),
             Some(Stop::Canceled) => return Err(QueryError::Canceled),
             None => {}
         }
-        match bytes > self.bytes_max {
-            true => Err(QueryError::OverBudget {
+        if bytes > self.bytes_max {
+            Err(QueryError::OverBudget {
                 limit: "series.query_memory_max",
                 budget: self.bytes_max,
                 what: "bytes of memory",
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 
-    /// Counts memory that is given back all at once, and checks as [`Budget::check`] does each time that more is.
-    pub fn spending(&self) -> impl Fn(u64) -> Result<(), QueryError> {
+    /// Counts memory that is given back all at once, and checks as [`Budget::check`] does each time
+    /// that more is.
+    pub(crate) fn spending(&self) -> impl Fn(u64) -> Result<(), QueryError> {
         let spent = Cell::new(0_u64);
         move |bytes| {
             spent.set(spent.get().saturating_add(bytes));
@@ -74,15 +77,16 @@ impl Budget {
 }
 
 impl Series {
-    /// Does what may take long or much, on a thread of its own, when it is its turn, for which it waits as long as
-    /// queries do. The time begins now, where there is a limit to it.
+    /// Does what may take long or much, on a thread of its own, when it is its turn, for which it
+    /// waits as long as queries do. The time begins now, where there is a limit to it.
     ///
     /// # Errors
-    /// [`SeriesError::Query`] when its turn does not come in time, [`SeriesError::Stopping`], and those of `work`.
+    /// [`SeriesError::Query`] when its turn does not come in time, [`SeriesError::Stopping`], and
+    /// those of `work`.
     pub(super) async fn as_query<T: Send + 'static>(
         &self,
         timeout: Option<Duration>,
-        work: impl FnOnce(&Inner, &Budget) -> Result<T, SeriesError> + Send + 'static,
+        work: impl FnOnce(&EngineInner, &Budget) -> Result<T, SeriesError> + Send + 'static,
     ) -> Result<T, SeriesError> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let waits = self.inner.queries.clone().acquire_owned();
@@ -109,7 +113,7 @@ impl Series {
         done
     }
 
-    /// How long a question may take.
+    /// Time limit of a query.
     pub(super) fn query_timeout(&self) -> Duration {
         self.inner.config.query_timeout.duration()
     }

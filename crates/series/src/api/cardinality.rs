@@ -1,63 +1,65 @@
-//! What takes how much: which metrics, labels and values there are most series of, how many series came when, and what
-//! metrics cost.
+//! Cardinality and cost: the metrics, labels and values with the most series, when series were
+//! created, and what metrics take in memory and on disk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::budget::Budget;
-use super::{Inner, Series};
-use crate::core::block::page::hash_of;
-use crate::core::block::window::WINDOWS_MS;
-use crate::core::head::HeadFigures;
-use crate::error::SeriesError;
-use crate::model::{Labels, METRIC_NAME, TimeMs};
-use crate::store::block::{Block, BlockError};
+use egret_blocks::block::{Block, BlockError};
+use egret_blocks::core::page::hash_of;
+use egret_blocks::core::window::WINDOWS_MS;
+use egret_metrics_model::{Labels, METRIC_NAME, TimeMs, TimeSpan};
 
-/// Something and how many series have it.
+use super::Series;
+use super::budget::Budget;
+use crate::core::head::HeadFigures;
+use crate::engine::EngineInner;
+use crate::error::SeriesError;
+
+/// A name and how often it occurs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct NameCount {
     /// A metric, a label's name, or `name=value`.
     pub name: String,
-    /// How many.
+    /// Number of series, values or bytes, depending on the list.
     pub count: u64,
 }
 
 /// The largest of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Largest {
-    /// Different `name=value`.
+    /// Number of distinct `name=value` pairs.
     pub pairs: u64,
     /// Different names of labels.
     pub names: u64,
     /// Series by metric, the most first.
-    pub series_by_metric: Vec<Counted>,
+    pub series_by_metric: Vec<NameCount>,
     /// Different values by label.
-    pub values_by_name: Vec<Counted>,
+    pub values_by_name: Vec<NameCount>,
     /// Bytes of values by label, of all series together.
-    pub bytes_by_name: Vec<Counted>,
-    /// Series by `name=value`.
-    pub series_by_pair: Vec<Counted>,
+    pub bytes_by_name: Vec<NameCount>,
+    /// Number of series by `name=value`.
+    pub series_by_pair: Vec<NameCount>,
 }
 
 /// The heads: what is in memory and in no block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeadStatistics {
-    /// Series.
+    /// Number of series in the head.
     pub series: u64,
-    /// Chunks of samples.
+    /// Number of chunks of samples.
     pub chunks: u64,
     /// The times of the first and the last sample, if there are any.
-    pub span: Option<(TimeMs, TimeMs)>,
+    pub span: Option<TimeSpan>,
     /// The largest of each kind.
     pub largest: Largest,
 }
 
-/// What takes how much in some span of time, in the heads and in blocks. What was deleted counts until its space is given
-/// back.
+/// What takes how much in some span of time, in the heads and in blocks. What was deleted counts
+/// until its space is given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cardinality {
-    /// Series.
+pub struct CardinalityStats {
+    /// Number of series in the span.
     pub series: u64,
     /// Of these, those that were not there in the two hours before the span.
     pub new_series: u64,
@@ -71,12 +73,12 @@ pub struct Cardinality {
     pub new_by_period: Vec<(TimeMs, u64)>,
 }
 
-/// What a metric costs.
+/// Series, samples and bytes of one metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Its name.
+    /// Name of the metric.
     pub metric: String,
-    /// Its series.
+    /// Number of series of the metric.
     pub series: u64,
     /// Of these, those that are new.
     pub new_series: u64,
@@ -105,16 +107,17 @@ const SEEN_BYTES: u64 = 64;
 const VALUE_BYTES: u64 = 96;
 
 impl Series {
-    /// What takes how much in a span of time, by the `limit` largest of each kind. It counts as a query.
+    /// What takes how much in a span of time, by the `limit` largest of each kind. It counts as a
+    /// query.
     ///
     /// # Errors
-    /// [`SeriesError::Query`] when that takes more time or memory than a query may, [`SeriesError::Block`], and
-    /// [`SeriesError::Stopping`].
+    /// [`SeriesError::Query`] when that takes more time or memory than a query may,
+    /// [`SeriesError::Block`], and [`SeriesError::Stopping`].
     pub async fn cardinality(
         &self,
-        span: (TimeMs, TimeMs),
+        span: TimeSpan,
         limit: usize,
-    ) -> Result<Cardinality, SeriesError> {
+    ) -> Result<CardinalityStats, SeriesError> {
         self.as_query(Some(self.query_timeout()), move |inner, budget| {
             inner.cardinality(span, limit, budget)
         })
@@ -124,7 +127,8 @@ impl Series {
     /// What takes how much of the heads, by the `limit` largest of each kind. It counts as a query.
     ///
     /// # Errors
-    /// [`SeriesError::Query`] when that takes more time or memory than a query may, and [`SeriesError::Stopping`].
+    /// [`SeriesError::Query`] when that takes more time or memory than a query may, and
+    /// [`SeriesError::Stopping`].
     pub async fn head_statistics(&self, limit: usize) -> Result<HeadStatistics, SeriesError> {
         self.as_query(Some(self.query_timeout()), move |inner, budget| {
             inner.head_statistics(limit, budget)
@@ -133,18 +137,18 @@ impl Series {
     }
 }
 
-impl Inner {
+impl EngineInner {
     fn cardinality(
         &self,
-        span: (TimeMs, TimeMs),
+        span: TimeSpan,
         limit: usize,
         budget: &Budget,
-    ) -> Result<Cardinality, SeriesError> {
+    ) -> Result<CardinalityStats, SeriesError> {
         let mut explorer = Explorer::new(span);
         let snapshot = self.catalog()?.snapshot();
         // What was there before is not new.
-        let before = span.0.saturating_sub(WINDOWS_MS[0]);
-        for block in snapshot.within(before, span.1) {
+        let before = span.start.saturating_sub(WINDOWS_MS[0]);
+        for block in snapshot.within(before, span.end) {
             for from in (0..block.series()).step_by(PIECE as usize) {
                 let to = from.saturating_add(PIECE).min(block.series());
                 let told = explorer.look_into(block, from..to);
@@ -178,10 +182,10 @@ impl Inner {
                 if at.is_multiple_of(PIECE as usize) {
                     budget.check(bytes)?;
                 }
-                let figures = series.figures((TimeMs::MIN, TimeMs::MAX));
+                let figures = series.figures(TimeSpan::ALL);
                 statistics.chunks += figures.chunks;
                 statistics.span = match (statistics.span, figures.span) {
-                    (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+                    (Some(one), Some(other)) => Some(one.union(other)),
                     (one, other) => one.or(other),
                 };
             }
@@ -206,7 +210,7 @@ impl Inner {
     }
 }
 
-/// Counts one more value, and tells whether it is a new one.
+/// Counts one more value, and returns whether it is a new one.
 fn add(counts: &mut BTreeMap<String, u64>, value: &str, count: u64) -> bool {
     match counts.get_mut(value) {
         Some(so_far) => {
@@ -221,7 +225,7 @@ fn add(counts: &mut BTreeMap<String, u64>, value: &str, count: u64) -> bool {
 }
 
 fn largest_of(values: &Values, limit: usize) -> Largest {
-    let counted = |name: &str, count: u64| Counted {
+    let counted = |name: &str, count: u64| NameCount {
         name: name.to_owned(),
         count,
     };
@@ -234,14 +238,17 @@ fn largest_of(values: &Values, limit: usize) -> Largest {
         )
     };
     let pairs = values.iter().flat_map(|(name, values)| {
-        let named = move |(value, count): (&String, &u64)| Counted {
+        let named = move |(value, count): (&String, &u64)| NameCount {
             name: format!("{name}={value}"),
             count: *count,
         };
         values.iter().map(named)
     });
-    let metrics = values.get(METRIC_NAME).into_iter().flatten();
-    let metrics = metrics.map(|(name, count)| counted(name, *count));
+    let metrics = values
+        .get(METRIC_NAME)
+        .into_iter()
+        .flatten()
+        .map(|(name, count)| counted(name, *count));
     Largest {
         pairs: values.values().map(|values| values.len() as u64).sum(),
         names: values.len() as u64,
@@ -256,7 +263,7 @@ fn largest_of(values: &Values, limit: usize) -> Largest {
 }
 
 /// The largest, those of like size by name.
-fn most(mut all: Vec<Counted>, limit: usize) -> Vec<Counted> {
+fn most(mut all: Vec<NameCount>, limit: usize) -> Vec<NameCount> {
     all.sort_by(|one, other| {
         let by_count = other.count.cmp(&one.count);
         by_count.then_with(|| one.name.cmp(&other.name))
@@ -266,9 +273,9 @@ fn most(mut all: Vec<Counted>, limit: usize) -> Vec<Counted> {
 }
 
 /// A series that was met.
-struct Seen {
+struct CountedSeries {
     first_ms: TimeMs,
-    /// Its metric's place among the costs.
+    /// Index of its metric among the costs.
     metric: usize,
     /// Whether it has samples in the span.
     counts: bool,
@@ -276,16 +283,16 @@ struct Seen {
 
 /// Goes through all series, of which each may be in several places.
 struct Explorer {
-    span: (TimeMs, TimeMs),
+    span: TimeSpan,
     /// By the hash of their labels: two that have one count as one.
-    seen: HashMap<u64, Seen>,
+    seen: HashMap<u64, CountedSeries>,
     values: Values,
     metrics: HashMap<Arc<str>, usize>,
     costs: Vec<Cost>,
     bytes: u64,
 }
 
-/// What a series has in one place.
+/// Samples and bytes of a series in one head or block.
 struct Share {
     first_ms: TimeMs,
     samples: u64,
@@ -294,7 +301,7 @@ struct Share {
 }
 
 impl Explorer {
-    fn new(span: (TimeMs, TimeMs)) -> Self {
+    fn new(span: TimeSpan) -> Self {
         Self {
             span,
             seen: HashMap::new(),
@@ -320,11 +327,11 @@ impl Explorer {
     }
 
     fn add_head(&mut self, labels: &Labels, figures: &HeadFigures) {
-        let Some((first_ms, _)) = figures.span else {
+        let Some(span) = figures.span else {
             return;
         };
         let share = Share {
-            first_ms,
+            first_ms: span.start,
             samples: figures.samples,
             disk_bytes: 0,
             memory_bytes: figures.bytes,
@@ -346,7 +353,7 @@ impl Explorer {
         cost.memory_bytes += share.memory_bytes;
         let seen = self.seen.entry(hash).or_insert_with(|| {
             self.bytes += SEEN_BYTES;
-            Seen {
+            CountedSeries {
                 first_ms: share.first_ms,
                 metric,
                 counts,
@@ -382,16 +389,17 @@ impl Explorer {
         }
     }
 
-    fn finish(mut self, limit: usize) -> Cardinality {
-        let (start, end) = self.span;
-        let period_ms = match end.saturating_sub(start) <= BY_HOURS_MS {
-            true => HOUR_MS,
-            false => DAY_MS,
+    fn finish(mut self, limit: usize) -> CardinalityStats {
+        let TimeSpan { start, end } = self.span;
+        let period_ms = if end.saturating_sub(start) <= BY_HOURS_MS {
+            HOUR_MS
+        } else {
+            DAY_MS
         };
-        let mut found = Cardinality {
+        let mut found = CardinalityStats {
             period_ms,
             largest: largest_of(&self.values, limit),
-            ..Cardinality::default()
+            ..CardinalityStats::default()
         };
         let mut new: BTreeMap<TimeMs, u64> = BTreeMap::new();
         for seen in self.seen.values().filter(|seen| seen.counts) {
@@ -399,7 +407,8 @@ impl Explorer {
             if seen.first_ms >= start {
                 found.new_series += 1;
                 self.costs[seen.metric].new_series += 1;
-                let period = seen.first_ms - seen.first_ms.rem_euclid(period_ms);
+                let into_ms = seen.first_ms.rem_euclid(period_ms);
+                let period = seen.first_ms.saturating_sub(into_ms);
                 *new.entry(period).or_default() += 1;
             }
         }

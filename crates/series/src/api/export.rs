@@ -1,34 +1,38 @@
-//! Samples as they are, series by series: for whoever wants to have them elsewhere.
+//! Export of raw samples, series by series.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::budget::Budget;
-use super::look::Scope;
-use super::source::Selected;
-use super::{Inner, Series};
-use crate::error::SeriesError;
-use crate::model::{Labels, SeriesSamples};
+use egret_metrics_model::{Labels, SeriesSamples, TimeSpan};
 
-/// Whoever is shown samples.
+use super::Series;
+use super::budget::Budget;
+use super::label_queries::Scope;
+use super::source::SelectedSeries;
+use crate::engine::EngineInner;
+use crate::error::SeriesError;
+
+/// Receives the samples of an export.
 pub trait SampleVisitor: Send + 'static {
-    /// A series with its samples, staleness markers among them. It may wait, as for a client that reads slowly.
+    /// A series with its samples, staleness markers among them. It may wait, as for a client that
+    /// reads slowly.
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()>;
 }
 
 impl Series {
-    /// Shows every series in scope with its samples, those of a selector in the order of their labels, until the visitor
-    /// breaks off, and gives the visitor back. It runs on a thread of its own and counts as a query.
+    /// Shows every series in scope with its samples, those of a selector in the order of their
+    /// labels, until the visitor breaks off, and gives the visitor back. It runs on a thread of its
+    /// own and counts as a query.
     ///
     /// # Errors
-    /// [`SeriesError::Query`] for a malformed regular expression or samples that cannot be read, and
-    /// [`SeriesError::Stopping`].
+    /// [`SeriesError::Query`] for a malformed regular expression or samples that cannot be read,
+    /// and [`SeriesError::Stopping`].
     pub async fn visit_samples<V: SampleVisitor>(
         &self,
         scope: Scope,
         mut visitor: V,
     ) -> Result<V, SeriesError> {
-        // Whoever reads slowly takes the time that it takes.
+        // No time limit: a slow reader may take as long as it needs.
         self.as_query(None, move |inner, budget| {
             inner.visit(&scope, budget, &mut visitor)?;
             Ok(visitor)
@@ -36,7 +40,8 @@ impl Series {
         .await
     }
 
-    /// The labels of a series in scope that has native histograms there, if there is one. It counts as a query.
+    /// The labels of a series in scope that has native histograms there, if there is one. It counts
+    /// as a query.
     ///
     /// # Errors
     /// As [`Series::visit_samples`].
@@ -49,7 +54,7 @@ impl Series {
     }
 }
 
-impl Inner {
+impl EngineInner {
     fn visit(
         &self,
         scope: &Scope,
@@ -60,9 +65,10 @@ impl Inner {
         self.each_in_scope(scope, budget, |found, at| {
             found.samples(at, &mut samples)?;
             let labels = &found.series[at].labels;
-            match samples.is_empty() {
-                true => Ok(ControlFlow::Continue(())),
-                false => Ok(visitor.visit(labels, &samples)),
+            if samples.is_empty() {
+                Ok(ControlFlow::Continue(()))
+            } else {
+                Ok(visitor.visit(labels, &samples))
             }
         })
     }
@@ -89,12 +95,16 @@ impl Inner {
         &self,
         scope: &Scope,
         budget: &Budget,
-        mut show: impl FnMut(&Selected, usize) -> Result<ControlFlow<()>, SeriesError>,
+        mut show: impl FnMut(&SelectedSeries, usize) -> Result<ControlFlow<()>, SeriesError>,
     ) -> Result<(), SeriesError> {
         let selectors = scope.selectors();
+        let span = TimeSpan {
+            start: scope.start,
+            end: scope.end,
+        };
         let mut seen = HashSet::new();
         for selector in selectors {
-            let mut found = self.select(selector, (scope.start, scope.end), &budget.spending())?;
+            let mut found = self.select(selector, span, &budget.spending())?;
             found
                 .series
                 .sort_unstable_by(|one, other| one.labels.cmp(&other.labels));

@@ -1,21 +1,22 @@
-//! Samples that come in other forms than remote write: texts that are read piece by piece, line protocol, OTLP. Each
-//! is taken in by batches, so that neither a large file nor a small one that expands needs memory at once.
+//! Samples that come in other forms than remote write: texts that are read piece by piece, line
+//! protocol, OTLP. Each is taken in by batches, so that neither a large file nor a small one that
+//! expands needs memory at once.
 
 mod text;
 
 use std::sync::Arc;
 
 use egret_base::Limit;
+use egret_metrics_model::{Labels, TimeMs};
+use egret_metrics_wire::influx::{LineReader, Precision};
+use egret_metrics_wire::otlp::{self, OtlpEncoding, OtlpOptions, OtlpValue};
+use egret_metrics_wire::{LabelLimits, WireError};
 
 use super::Series;
-use super::gather::{Rejected, limits};
-use crate::api::write::{Value, Written};
+use super::ingest_batch::{RejectedSamples, limits};
+use crate::api::write::{WriteCounts, WrittenValue};
 use crate::core::metadata::{Describe, Description};
 use crate::error::SeriesError;
-use crate::model::{Labels, TimeMs};
-use crate::wire::influx::{LineReader, Precision};
-use crate::wire::otlp::{self, OtlpEncoding, OtlpOptions, OtlpValue};
-use crate::wire::{LabelLimits, WireError};
 
 pub use text::{Import, ImportFormat};
 
@@ -29,8 +30,8 @@ const LINE_BYTES_MAX: Limit = Limit::new("line_bytes_max", 2 << 20);
 struct Batch<'s> {
     series: &'s Series,
     limits: LabelLimits,
-    samples: Vec<(Labels, TimeMs, Value)>,
-    written: Written,
+    samples: Vec<(Labels, TimeMs, WrittenValue)>,
+    written: WriteCounts,
 }
 
 impl<'s> Batch<'s> {
@@ -39,7 +40,7 @@ impl<'s> Batch<'s> {
             series,
             limits: limits(series.config()),
             samples: Vec::new(),
-            written: Written::default(),
+            written: WriteCounts::default(),
         }
     }
 
@@ -59,12 +60,13 @@ impl<'s> Batch<'s> {
         &mut self,
         labels: Labels,
         time_ms: TimeMs,
-        value: impl Into<Value>,
+        value: impl Into<WrittenValue>,
     ) -> Result<(), SeriesError> {
         self.samples.push((labels, time_ms, value.into()));
-        match self.samples.len() < BATCH_SAMPLES {
-            true => Ok(()),
-            false => self.flush().await,
+        if self.samples.len() < BATCH_SAMPLES {
+            Ok(())
+        } else {
+            self.flush().await
         }
     }
 
@@ -80,13 +82,13 @@ impl<'s> Batch<'s> {
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<Written, SeriesError> {
+    async fn finish(mut self) -> Result<WriteCounts, SeriesError> {
         self.flush().await?;
         Ok(self.written)
     }
 }
 
-impl Rejected {
+impl RejectedSamples {
     /// Adds what else was refused.
     fn merge(&mut self, other: Self) {
         self.samples += other.samples;
@@ -105,17 +107,18 @@ fn text_of<'a>(body: &'a [u8], what: &'static str) -> Result<&'a str, SeriesErro
 }
 
 impl Series {
-    /// Takes in lines of Influx's protocol, all of them with these labels besides their own. Lines without a time are
-    /// of now.
+    /// Takes in lines of Influx's protocol, all of them with these labels besides their own. Lines
+    /// without a time are of now.
     ///
     /// # Errors
-    /// [`SeriesError::Wire`] when the body is not UTF-8, and those of writing. Lines that cannot be read are counted.
+    /// [`SeriesError::Wire`] when the body is not UTF-8, and those of writing. Lines that cannot be
+    /// read are counted.
     pub async fn write_influx(
         &self,
         body: &[u8],
         precision: Precision,
         labels: &[(&str, &str)],
-    ) -> Result<Written, SeriesError> {
+    ) -> Result<WriteCounts, SeriesError> {
         let mut lines = LineReader::new(text_of(body, "line protocol")?, precision);
         let now_ms = self.now_ms();
         let mut batch = Batch::new(self);
@@ -131,7 +134,7 @@ impl Series {
             for (field, value) in &point.fields {
                 point.metric_name(field, &mut name);
                 let tags = point.tags.iter().map(|(name, value)| (&**name, &**value));
-                let mut pairs = vec![(crate::model::METRIC_NAME, name.as_str())];
+                let mut pairs = vec![(egret_metrics_model::METRIC_NAME, name.as_str())];
                 pairs.extend(labels);
                 pairs.extend(tags);
                 if let Some(labels) = batch.check(pairs, 1) {
@@ -146,8 +149,8 @@ impl Series {
     /// Takes in a request of OTLP, not compressed, and returns the body of the answer to it.
     ///
     /// # Errors
-    /// [`SeriesError::Wire`] when it cannot be read, and those of writing. Points that cannot be kept are counted in
-    /// the answer.
+    /// [`SeriesError::Wire`] when it cannot be read, and those of writing. Points that cannot be
+    /// kept are counted in the answer.
     pub async fn write_otlp(
         &self,
         body: &[u8],
@@ -160,8 +163,10 @@ impl Series {
         let mut translated = otlp::decode(body, encoding, &options)?;
         let mut batch = Batch::new(self);
         for sample in &translated.samples {
-            let pairs = sample.labels.iter();
-            let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str()));
+            let pairs = sample
+                .labels
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()));
             let Some(labels) = batch.check(pairs.collect(), 1) else {
                 continue;
             };
@@ -170,7 +175,7 @@ impl Series {
                     batch.add(labels, sample.time_ms, sample.value).await?;
                 }
                 OtlpValue::Histogram(histogram) => {
-                    let value = Value::Histogram(Arc::new(histogram.to_histogram()));
+                    let value = WrittenValue::Histogram(Arc::new(histogram.to_histogram()));
                     batch.add(labels, histogram.time_ms, value).await?;
                 }
             }

@@ -1,34 +1,35 @@
-//! What Egret does with series of its own accord: it scrapes targets, evaluates rules, and tells those who wait for
-//! alerts. One handle for all of it, as its files are read together.
+//! What Egret does with series of its own accord: it scrapes targets, evaluates rules, and notifies
+//! the receivers of alerts. One handle for all of it, as its files are read together.
 
 mod configured;
 
 use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::sync::lock;
 use egret_base::{Clock, TaskSink};
+use egret_metrics_model::{Labels, TimeMs};
 use egret_outgoing::Destinations;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 
-use super::{Series, lock};
-use crate::core::metadata::Metadata;
+use super::Series;
+use crate::core::metadata::MetadataEntry;
 use crate::core::rules::{AlertsStatus, RulesStatus};
 use crate::core::scrape::{Collect, TargetsStatus};
 use crate::error::SeriesError;
 use crate::metrics::{NoticeMetrics, RuleMetrics, ScrapeMetrics};
-use crate::model::{Labels, TimeMs};
 use crate::worker::rules::{ReloadError, Rules};
 use crate::worker::scrape::{OwnTarget, Scraper};
-use configured::{Configured, InForce};
+use configured::{EffectiveConfig, MonitorSettings};
 
-/// A program or server that Egret knows without being told: it is asked within the process.
+/// A target that needs no configuration: its metrics are collected within the process.
 pub struct OwnMetrics {
-    /// What tells it from others of its job: host and port.
+    /// Value of the label `instance`: host and port.
     pub instance: String,
-    /// Where others find the same, for people.
+    /// URL of the same metrics, shown to people.
     pub url: String,
-    /// What is asked.
+    /// Yields the metrics of a scrape.
     pub collect: Arc<dyn Collect>,
 }
 
@@ -36,51 +37,52 @@ pub struct OwnMetrics {
 pub struct MonitorOptions {
     /// Egret's own metrics: scraped as job `egret`, if `series.scrape_egret` says so.
     pub egret: OwnMetrics,
-    /// The statistics of the PostgreSQL it runs on: scraped as job `postgres`, if `series.scrape_postgres` says so.
+    /// The statistics of the PostgreSQL it runs on: scraped as job `postgres`, if
+    /// `series.scrape_postgres` says so.
     pub postgres: OwnMetrics,
-    /// Where alerts become tasks.
+    /// Takes alerts in as tasks.
     pub sink: Arc<dyn TaskSink>,
     /// How others reach Egret, where `series.external_url` does not say it.
     pub external_url: String,
-    /// Where scrape targets may redirect to.
+    /// Destinations that scrape targets may redirect to.
     pub destinations: Destinations,
 }
 
 /// Targets that are scraped, and rules that are evaluated. Cheap to clone.
 #[derive(Clone)]
 pub struct Monitor {
-    inner: Arc<Inner>,
+    inner: Arc<MonitorInner>,
 }
 
-struct Inner {
+struct MonitorInner {
     clock: Arc<dyn Clock>,
-    configured: Configured,
+    configured: MonitorSettings,
     scraper: Arc<Scraper>,
     rules: Rules,
     /// Held while files are read.
     reloading: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<MonitorState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MonitorState {
     is_running: bool,
-    reloaded: Reloaded,
+    reloaded: ReloadStatus,
 }
 
 /// How the last reading of the files went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reloaded {
+pub struct ReloadStatus {
     /// When they were last taken, in milliseconds; nothing before the start.
     pub at_ms: Option<TimeMs>,
     /// Whether they were refused since.
     pub has_failed: bool,
 }
 
-/// An Alertmanager that is told of alerts.
+/// An Alertmanager that alerts are sent to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AlertmanagerStatus {
-    /// Where alerts are posted.
+    /// URL that alerts are posted to.
     pub url: String,
 }
 
@@ -96,7 +98,7 @@ impl Monitor {
     ) -> Result<Self, SeriesError> {
         let config = series.config();
         let clock = series.inner.clock.clone();
-        let configured = Configured::new(config, &options.external_url)?;
+        let configured = MonitorSettings::new(config, &options.external_url)?;
         configured.check_queue(&*options.sink)?;
         let (rules, notices) = (RuleMetrics::default(), NoticeMetrics::default());
         rules.register(registry);
@@ -110,8 +112,8 @@ impl Monitor {
             engine.clone(),
             engine.clone(),
             configured.receivers(&options.sink),
-        );
-        let rules = rules.map_err(|reason| SeriesError::Invalid {
+        )
+        .map_err(|reason| SeriesError::Invalid {
             what: "series.alert_webhooks",
             reason,
         })?;
@@ -123,7 +125,7 @@ impl Monitor {
             engine,
         );
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(MonitorInner {
                 clock,
                 configured,
                 scraper: Arc::new(scraper),
@@ -134,11 +136,12 @@ impl Monitor {
         })
     }
 
-    /// Reads the files of rules and jobs again. What did not change goes on, what is no more ends its series.
+    /// Reads the files of rules and jobs again. What did not change goes on, what is no more ends
+    /// its series.
     ///
     /// # Errors
     /// [`ReloadError`] with what is wrong; then nothing changes.
-    pub async fn reload(&self) -> Result<Reloaded, ReloadError> {
+    pub async fn reload(&self) -> Result<ReloadStatus, ReloadError> {
         let inner = &self.inner;
         let _reloading = inner.reloading.lock().await;
         let taken = async {
@@ -157,7 +160,7 @@ impl Monitor {
     }
 
     /// How the last reading of the files went.
-    pub fn reloaded(&self) -> Reloaded {
+    pub fn reloaded(&self) -> ReloadStatus {
         lock(&self.inner.state).reloaded
     }
 
@@ -177,7 +180,7 @@ impl Monitor {
     }
 
     /// What each target said of its metrics when it was last scraped, with the target's labels.
-    pub fn target_metadata(&self) -> Vec<(Labels, Arc<[Arc<Metadata>]>)> {
+    pub fn target_metadata(&self) -> Vec<(Labels, Arc<[Arc<MetadataEntry>]>)> {
         self.inner.scraper.metadata()
     }
 
@@ -189,15 +192,16 @@ impl Monitor {
         names
     }
 
-    /// The Alertmanagers that are told of alerts.
+    /// The Alertmanagers that alerts are sent to.
     pub fn alertmanagers(&self) -> Vec<AlertmanagerStatus> {
         self.inner.configured.alertmanagers()
     }
 
-    /// What is in force of settings and files, in the form of Prometheus's configuration file; without secrets.
+    /// What is in force of settings and files, in the form of Prometheus's configuration file;
+    /// without secrets.
     pub async fn configuration(&self) -> String {
         let jobs = self.inner.scraper.jobs().await;
-        InForce::new(&self.inner.configured, jobs).to_yaml()
+        EffectiveConfig::new(&self.inner.configured, jobs).to_yaml()
     }
 }
 
@@ -238,9 +242,10 @@ impl Service for Monitor {
     }
 
     fn ready(&self) -> Readiness {
-        match lock(&self.inner.state).is_running {
-            true => Readiness::Ready,
-            false => Readiness::NotReady("targets are not scraped, nor rules evaluated".to_owned()),
+        if lock(&self.inner.state).is_running {
+            Readiness::Ready
+        } else {
+            Readiness::NotReady("scraping and rule evaluation are not running".to_owned())
         }
     }
 

@@ -2,25 +2,27 @@
 
 use std::time::{Duration, Instant};
 
-use super::source::Samples;
-use super::{Inner, Series};
-use crate::core::promql::{Answer, Executor, Limits, Options, Query, QueryError, Serial, Stop};
+use egret_metrics_model::{TimeMs, TimeSpan};
+use egret_promql::{Answer, EvalOptions, Executor, Limits, Query, QueryError, Serial, Stop};
+
+use super::Series;
+use super::source::SampleSource;
+use crate::engine::EngineInner;
 use crate::error::SeriesError;
 use crate::metrics::Component;
-use crate::model::TimeMs;
 
-/// When a query is evaluated.
+/// Time or times at which a query is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// At one time.
+pub enum EvalTimes {
+    /// At one point in time.
     At(TimeMs),
     /// At `start`, and every `step_ms` after it until `end`.
     Range {
-        /// The first time.
+        /// Time of the first evaluation.
         start: TimeMs,
         /// No time after it.
         end: TimeMs,
-        /// Milliseconds.
+        /// Distance of evaluations, in milliseconds.
         step_ms: i64,
     },
 }
@@ -42,7 +44,7 @@ impl Series {
     pub async fn query(
         &self,
         text: &str,
-        when: When,
+        when: EvalTimes,
         options: QueryOptions,
     ) -> Result<Answer, SeriesError> {
         let query = Query::parse(text)?;
@@ -70,15 +72,16 @@ impl Series {
     }
 }
 
-impl Inner {
+impl EngineInner {
     /// What an answer lacks, as the warnings that it carries: a shard or block that is not read.
-    pub fn partial_data(&self) -> Vec<String> {
+    pub(crate) fn partial_data(&self) -> Vec<String> {
         let shards = self.shards.get().into_iter().flatten();
         let mut warnings: Vec<String> = shards
             .filter(|shard| matches!(shard.failure.get(), Some(SeriesError::ShardUnusable { .. })))
             .map(|shard| {
                 format!(
-                    "partial data: shard {} of the series could not start, its samples since the last block are missing",
+                    "partial data: shard {} of the series cannot start, its samples since the \
+                     last block are missing",
                     shard.number
                 )
             })
@@ -105,13 +108,13 @@ impl Inner {
     pub(super) fn evaluate(
         &self,
         query: &Query,
-        when: When,
+        when: EvalTimes,
         options: QueryOptions,
         interrupt: &(dyn Fn() -> Option<Stop> + Sync),
     ) -> Result<Answer, QueryError> {
         let config = &self.config;
         let lookback = options.lookback.unwrap_or(config.lookback.duration());
-        let options = Options {
+        let options = EvalOptions {
             lookback_ms: lookback.as_millis() as i64,
             subquery_step_ms: config.evaluation_interval.duration().as_millis() as i64,
             limits: Limits {
@@ -122,14 +125,14 @@ impl Inner {
             executor: self.executor(),
             interrupt,
         };
-        let source = Samples { inner: self };
+        let source = SampleSource { inner: self };
         match when {
-            When::At(at) => query.instant(&source, at, &options),
-            When::Range {
+            EvalTimes::At(at) => query.instant(&source, at, &options),
+            EvalTimes::Range {
                 start,
                 end,
                 step_ms,
-            } => query.range(&source, (start, end), step_ms, &options),
+            } => query.range(&source, TimeSpan { start, end }, step_ms, &options),
         }
     }
 }

@@ -1,35 +1,28 @@
-//! Requests of remote write are read: which series they are of, and what goes to which shard.
+//! Reads requests of remote write: finds their series and sorts samples by shard.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::describe::Said;
-use super::elections::{Elections, Judged};
-use super::gather::{Gather, Target};
+use egret_base::sync::lock;
+use egret_metrics_wire::histogram::HistogramFields;
+use egret_metrics_wire::remote_write_v1::{self, RequestEntry, WriteRequest};
+use egret_metrics_wire::remote_write_v2::{KeyMemory, WriteRequestV2};
+use egret_metrics_wire::{SampleFields, WireError, WireHistogram, WireSample};
+
+use super::ingest_batch::{SampleTarget, ShardedBatch};
+use super::metadata::MetadataBatch;
 use super::write::Duplicates;
-use super::{Inner, lock};
-use crate::core::known::{KeyId, Known};
-use crate::core::replicas::Verdict;
+use crate::core::replicas::ElectionResult;
+use crate::core::series_keys::{KeyId, SeriesKeyTable};
+use crate::engine::{Buffers, EngineInner};
 use crate::error::SeriesError;
 use crate::metrics::Component;
-use crate::wire::histogram::Histograms;
-use crate::wire::remote_write_v1::{self, Entry, WriteRequest};
-use crate::wire::remote_write_v2::{KeyMemory, Request, SymbolMemory};
-use crate::wire::snappy::Snappy;
-use crate::wire::{Sample, Samples, WireError, WireHistogram};
+use crate::store::ha_tracker::{HaDecision, HaTracker};
 
-/// What was made of a request.
-pub(super) enum Read {
-    Gather(Gather),
+/// Result of reading a request.
+pub(super) enum ReadResult {
+    Gather(ShardedBatch),
     Duplicates(Duplicates),
-}
-
-/// Memory that a request needs while it is read.
-#[derive(Debug, Default)]
-pub(crate) struct Buffers {
-    snappy: Snappy,
-    symbols: SymbolMemory,
-    key: KeyMemory,
 }
 
 /// Sets of buffers that are kept.
@@ -44,8 +37,8 @@ const LOOKUPS: usize = 256;
 impl Duplicates {
     fn count(
         &mut self,
-        samples: Samples<'_>,
-        mut histograms: Histograms<'_>,
+        samples: SampleFields<'_>,
+        mut histograms: HistogramFields<'_>,
     ) -> Result<(), WireError> {
         for sample in samples {
             sample?;
@@ -66,12 +59,12 @@ impl Duplicates {
     }
 }
 
-impl Inner {
+impl EngineInner {
     pub(super) fn gather_compressed(
         &self,
         body: &[u8],
-        read: fn(&Self, &[u8], &mut Buffers) -> Result<Read, SeriesError>,
-    ) -> Result<Read, SeriesError> {
+        read: fn(&Self, &[u8], &mut Buffers) -> Result<ReadResult, SeriesError>,
+    ) -> Result<ReadResult, SeriesError> {
         let mut buffers = lock(&self.buffers).pop().unwrap_or_default();
         let mut snappy = std::mem::take(&mut buffers.snappy);
         let began = Instant::now();
@@ -94,7 +87,11 @@ impl Inner {
         gather
     }
 
-    pub(super) fn gather_v1(&self, body: &[u8], _: &mut Buffers) -> Result<Read, SeriesError> {
+    pub(super) fn gather_v1(
+        &self,
+        body: &[u8],
+        _: &mut Buffers,
+    ) -> Result<ReadResult, SeriesError> {
         let mut gather = self.new_gather()?;
         if let Some(elections) = self.elections.get()
             && !self.listens_to_v1(elections, body, &mut gather)?
@@ -104,10 +101,10 @@ impl Inner {
             while let Some(series) = next_series_v1(&mut request)? {
                 duplicates.count(series.samples(), series.histograms())?;
             }
-            return Ok(Read::Duplicates(duplicates));
+            return Ok(ReadResult::Duplicates(duplicates));
         }
         let mut request = WriteRequest::new(body);
-        let mut said = Said::default();
+        let mut said = MetadataBatch::default();
         let mut last: Option<KeyId> = None;
         'request: loop {
             let known = self.known();
@@ -123,11 +120,11 @@ impl Inner {
                 }
                 let series = match request.next()? {
                     None => break 'request,
-                    Some(Entry::Metadata(metadata)) => {
+                    Some(RequestEntry::Metadata(metadata)) => {
                         said.push(&metadata);
                         continue;
                     }
-                    Some(Entry::Series(series)) => series,
+                    Some(RequestEntry::Series(series)) => series,
                 };
                 let (target, found) = look_up(&mut gather, &known, &series.labels, last)?;
                 gather_series_v1(&mut gather, target, &series)?;
@@ -138,28 +135,33 @@ impl Inner {
             }
         }
         self.note(&mut said);
-        Ok(Read::Gather(gather))
+        Ok(ReadResult::Gather(gather))
     }
 
     pub(super) fn gather_v2(
         &self,
         body: &[u8],
         buffers: &mut Buffers,
-    ) -> Result<Read, SeriesError> {
+    ) -> Result<ReadResult, SeriesError> {
         let mut gather = self.new_gather()?;
         let Buffers { symbols, key, .. } = buffers;
         if let Some(elections) = self.elections.get()
-            && !self.listens_to_v2(elections, Request::new(body, symbols)?, key, &mut gather)?
+            && !self.listens_to_v2(
+                elections,
+                WriteRequestV2::new(body, symbols)?,
+                key,
+                &mut gather,
+            )?
         {
             let mut duplicates = Duplicates::default();
-            let mut request = Request::new(body, symbols)?;
+            let mut request = WriteRequestV2::new(body, symbols)?;
             while let Some(series) = request.next()? {
                 duplicates.count(series.samples(), series.histograms())?;
             }
-            return Ok(Read::Duplicates(duplicates));
+            return Ok(ReadResult::Duplicates(duplicates));
         }
-        let mut request = Request::new(body, symbols)?;
-        let mut said = Said::default();
+        let mut request = WriteRequestV2::new(body, symbols)?;
+        let mut said = MetadataBatch::default();
         let mut last: Option<KeyId> = None;
         'request: loop {
             let known = self.known();
@@ -181,12 +183,12 @@ impl Inner {
                         }
                         Err(error) => {
                             gather.pass_over(0, error)?;
-                            Target::Refused
+                            SampleTarget::Refused
                         }
                     },
                 };
                 for sample in series.samples() {
-                    let Sample { time_ms, value } = sample?;
+                    let WireSample { time_ms, value } = sample?;
                     gather.put(target, time_ms, value);
                 }
                 if series.has_histograms() {
@@ -201,15 +203,15 @@ impl Inner {
             }
         }
         self.note(&mut said);
-        Ok(Read::Gather(gather))
+        Ok(ReadResult::Gather(gather))
     }
 
     /// Whether a request is taken in, as the first of its series tells that can be read.
     fn listens_to_v1(
         &self,
-        elections: &Elections,
+        elections: &HaTracker,
         body: &[u8],
-        gather: &mut Gather,
+        gather: &mut ShardedBatch,
     ) -> Result<bool, SeriesError> {
         let mut request = WriteRequest::new(body);
         while let Some(series) = next_series_v1(&mut request)? {
@@ -220,13 +222,13 @@ impl Inner {
         Ok(true)
     }
 
-    /// The same of remote write 2.0.
+    /// Like [`EngineInner::listens_to_v1`], for remote write 2.0.
     fn listens_to_v2(
         &self,
-        elections: &Elections,
-        mut request: Request<'_, '_>,
+        elections: &HaTracker,
+        mut request: WriteRequestV2<'_, '_>,
         memory: &mut KeyMemory,
-        gather: &mut Gather,
+        gather: &mut ShardedBatch,
     ) -> Result<bool, SeriesError> {
         while let Some(series) = request.next()? {
             let listens = match series.key(memory) {
@@ -241,18 +243,18 @@ impl Inner {
         Ok(true)
     }
 
-    /// Whether a request is taken in of which a series has these label fields; nothing when they cannot be read, which is
-    /// told when the series is gathered.
+    /// Whether a request is taken in of which a series has these label fields; nothing when they
+    /// cannot be read, which is told when the series is gathered.
     fn listens_to(
         &self,
-        elections: &Elections,
+        elections: &HaTracker,
         labels: &[u8],
-        gather: &mut Gather,
+        gather: &mut ShardedBatch,
     ) -> Result<Option<bool>, SeriesError> {
         let sender = match elections.judge(labels, self.clock.running()) {
-            Ok(Judged::Plain) => return Ok(Some(true)),
-            Ok(Judged::Refused) => return Ok(Some(false)),
-            Ok(Judged::Accepted(sender)) => sender,
+            Ok(HaDecision::Plain) => return Ok(Some(true)),
+            Ok(HaDecision::Refused) => return Ok(Some(false)),
+            Ok(HaDecision::Accepted(sender)) => sender,
             Err(SeriesError::Wire(error)) if error.is_of_series() => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -260,41 +262,43 @@ impl Inner {
         Ok(Some(true))
     }
 
-    /// Notes whose request was read to its end: one that is broken keeps nobody elected, and elects nobody.
-    fn heard(&self, read: Read) -> Result<Read, SeriesError> {
-        let Read::Gather(gather) = &read else {
+    /// Notes the sender of a request that was read to its end. A malformed request neither keeps a
+    /// replica elected nor elects one.
+    fn heard(&self, read: ReadResult) -> Result<ReadResult, SeriesError> {
+        let ReadResult::Gather(gather) = &read else {
             return Ok(read);
         };
         let (Some(elections), Some(sender)) = (self.elections.get(), &gather.sender) else {
             return Ok(read);
         };
         match elections.hear(sender, self.clock.running()) {
-            Verdict::Accepted => {}
-            Verdict::Elected { .. } => {
+            ElectionResult::Accepted => {}
+            ElectionResult::Elected { .. } => {
                 self.metrics.elections.inc();
                 elections.remember();
             }
             // Another was elected while this was read.
-            Verdict::Refused => {
-                return Ok(Read::Duplicates(Duplicates {
+            ElectionResult::Refused => {
+                return Ok(ReadResult::Duplicates(Duplicates {
                     samples: gather.samples,
                     histograms: gather.histograms,
                 }));
             }
-            Verdict::TooMany => return Err(elections.too_many()),
+            ElectionResult::TooMany => return Err(elections.too_many()),
         }
         Ok(read)
     }
 }
 
-/// Where samples of a series go that is not the one which came next the last time, and which key it has, if it is known.
+/// Where samples of a series go that is not the one which came next the last time, and which key it
+/// has, if it is known.
 #[inline]
 fn look_up(
-    gather: &mut Gather,
-    known: &Known,
+    gather: &mut ShardedBatch,
+    known: &SeriesKeyTable,
     key: &[u8],
     last: Option<KeyId>,
-) -> Result<(Target, Option<KeyId>), WireError> {
+) -> Result<(SampleTarget, Option<KeyId>), WireError> {
     let Some(id) = known.find(key) else {
         return Ok((gather.unknown(known, key)?, None));
     };
@@ -307,24 +311,24 @@ fn look_up(
 /// The next series, whatever metadata is before it.
 fn next_series_v1<'a>(
     request: &mut WriteRequest<'a>,
-) -> Result<Option<remote_write_v1::Series<'a>>, WireError> {
+) -> Result<Option<remote_write_v1::WrittenSeries<'a>>, WireError> {
     loop {
         match request.next()? {
             None => return Ok(None),
-            Some(Entry::Metadata(_)) => {}
-            Some(Entry::Series(series)) => return Ok(Some(series)),
+            Some(RequestEntry::Metadata(_)) => {}
+            Some(RequestEntry::Series(series)) => return Ok(Some(series)),
         }
     }
 }
 
 #[inline]
 fn gather_series_v1(
-    gather: &mut Gather,
-    target: Target,
-    series: &remote_write_v1::Series<'_>,
+    gather: &mut ShardedBatch,
+    target: SampleTarget,
+    series: &remote_write_v1::WrittenSeries<'_>,
 ) -> Result<(), WireError> {
     for sample in series.samples() {
-        let Sample { time_ms, value } = sample?;
+        let WireSample { time_ms, value } = sample?;
         gather.put(target, time_ms, value);
     }
     if series.has_histograms() {
@@ -335,9 +339,9 @@ fn gather_series_v1(
 
 #[cold]
 fn gather_histograms(
-    gather: &mut Gather,
-    target: Target,
-    mut histograms: Histograms<'_>,
+    gather: &mut ShardedBatch,
+    target: SampleTarget,
+    mut histograms: HistogramFields<'_>,
 ) -> Result<(), WireError> {
     let mut read = WireHistogram::default();
     loop {

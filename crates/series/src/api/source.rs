@@ -1,38 +1,46 @@
-//! What a query reads: the heads of all shards and the blocks, as they are at one moment.
+//! The source of a query's samples: a snapshot of the heads of all shards and of the blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use egret_blocks::block::{Block, BlockError, SeriesName};
+use egret_blocks::catalog::Snapshot;
+use egret_blocks::core::page::hash_of;
+use egret_metrics_model::{LabelMatcher, Labels, SeriesSamples, TimeMs, TimeSpan};
+use egret_promql::{QueryError, SampleColumns, Selection, SeriesSet, Source, Spend};
 use hashbrown::HashTable;
 
-use super::Inner;
-use super::damage::Damage;
-use crate::core::block::page::hash_of;
+use super::corruption::CorruptionReporter;
 use crate::core::head::HeadSeries;
-use crate::core::promql::{Columns, LabelMatcher, QueryError, Selection, SeriesSet, Source, Spend};
+use crate::engine::EngineInner;
 use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
-use crate::model::{Labels, SeriesSamples, TimeMs};
-use crate::store::block::{Block, BlockError, SeriesName};
-use crate::store::catalog::Snapshot;
-use crate::worker::shard::Shared;
+use crate::worker::shard::ShardShared;
 
 /// Samples at one moment.
-pub(crate) struct Samples<'a> {
-    pub inner: &'a Inner,
+pub(crate) struct SampleSource<'a> {
+    pub inner: &'a EngineInner,
+}
+
+/// A series of a block.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockSeries {
+    /// Place of the block in the list of blocks that were selected.
+    pub block: u32,
+    /// Number of the series in the block.
+    pub number: u32,
 }
 
 /// A series and where it has samples.
-pub(crate) struct Found {
+pub(crate) struct MatchedSeries {
     pub labels: Labels,
     /// More than one when it was let go and came again.
     pub heads: Vec<Arc<HeadSeries>>,
-    /// By place in the list of blocks, with its number there.
-    pub blocks: Vec<(u32, u32)>,
+    pub blocks: Vec<BlockSeries>,
 }
 
-impl Found {
+impl MatchedSeries {
     fn of_head(head: Arc<HeadSeries>) -> Self {
         Self {
             labels: head.labels.clone(),
@@ -43,17 +51,18 @@ impl Found {
 }
 
 /// Series that match, with samples perhaps.
-pub(crate) struct Selected {
-    pub series: Vec<Found>,
+pub(crate) struct SelectedSeries {
+    pub series: Vec<MatchedSeries>,
     blocks: Vec<Block>,
     start: TimeMs,
     end: TimeMs,
     metrics: Option<Arc<Metrics>>,
-    /// Whom it is told to when a block cannot be read.
-    damage: Option<Damage>,
-    /// Nanoseconds of reading.
+    /// Reporter of corrupt blocks.
+    damage: Option<CorruptionReporter>,
+    /// Time spent reading, in nanoseconds.
     reading: AtomicU64,
-    /// Samples are released from heads only when nobody has an earlier list of blocks.
+    /// Held while reading: samples are released from heads only when no reader has an earlier list
+    /// of blocks.
     _snapshot: Arc<Snapshot>,
 }
 
@@ -63,41 +72,47 @@ fn unreadable(error: impl std::fmt::Display) -> QueryError {
     }
 }
 
-impl Source for Samples<'_> {
+impl Source for SampleSource<'_> {
     fn select(
         &self,
         selection: &Selection,
         spend: Spend<'_>,
     ) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
         let began = Instant::now();
-        let span = (selection.start, selection.end);
-        let selected = self.inner.select(&selection.matchers, span, spend);
-        let mut selected = selected.map_err(|error| match error {
-            SeriesError::Query(error) => error,
-            error => unreadable(error),
-        })?;
+        let span = TimeSpan {
+            start: selection.start,
+            end: selection.end,
+        };
+        let mut selected = self
+            .inner
+            .select(&selection.matchers, span, spend)
+            .map_err(|error| match error {
+                SeriesError::Query(error) => error,
+                error => unreadable(error),
+            })?;
         selected.metrics = Some(self.inner.metrics.clone());
         self.inner.metrics.took(Component::Search, began.elapsed());
         Ok(Box::new(selected))
     }
 }
 
-impl Inner {
-    /// The series that match, in heads and in blocks that may have samples in the time from first to last.
+impl EngineInner {
+    /// The series that match, in heads and in blocks that may have samples in the time from first
+    /// to last.
     ///
     /// # Errors
     /// [`SeriesError::Stopping`], [`SeriesError::Block`], and those that `spend` returns.
-    pub fn select(
+    pub(crate) fn select(
         &self,
         matchers: &[LabelMatcher],
-        (start, end): (TimeMs, TimeMs),
+        span: TimeSpan,
         spend: Spend<'_>,
-    ) -> Result<Selected, SeriesError> {
+    ) -> Result<SelectedSeries, SeriesError> {
         // Before the heads are looked at: what they release later is in these blocks.
         let snapshot = self.catalog()?.snapshot();
         let damage = self.damage()?;
-        let mut selected = select(self.shards()?, snapshot, matchers, (start, end), spend)
-            .inspect_err(|error| {
+        let mut selected =
+            select(self.shards()?, snapshot, matchers, span, spend).inspect_err(|error| {
                 if let SeriesError::Block(error) = error {
                     damage.note(error);
                 }
@@ -112,46 +127,48 @@ impl Inner {
 /// # Errors
 /// Those of blocks, and those that `spend` returns.
 pub(crate) fn select(
-    shards: &[Arc<Shared>],
+    shards: &[Arc<ShardShared>],
     snapshot: Arc<Snapshot>,
     matchers: &[LabelMatcher],
-    (start, end): (TimeMs, TimeMs),
+    span: TimeSpan,
     spend: Spend<'_>,
-) -> Result<Selected, SeriesError> {
+) -> Result<SelectedSeries, SeriesError> {
     let mut heads = Vec::new();
     for shard in shards {
         let before = heads.len();
         shard.index.view().select(matchers, &mut heads);
         spend((heads.len() - before) as u64 * HEAD_BYTES)?;
     }
-    let blocks: Vec<Block> = snapshot.within(start, end).cloned().collect();
+    let blocks: Vec<Block> = snapshot.within(span.start, span.end).cloned().collect();
     let mut by_labels = ByLabels::default();
     by_labels.series.reserve(heads.len());
-    let twins = |shard: &Arc<Shared>| shard.has_twins.load(Ordering::Relaxed);
+    let twins = |shard: &Arc<ShardShared>| shard.has_twins.load(Ordering::Relaxed);
     let looks_up = !blocks.is_empty() || shards.iter().any(twins);
     for (at, head) in heads.into_iter().enumerate() {
         if at.is_multiple_of(PIECE) {
             spend(0)?;
         }
-        match looks_up {
-            true => by_labels.add_head(head),
-            false => by_labels.series.push(Found::of_head(head)),
+        if looks_up {
+            by_labels.add_head(head)
+        } else {
+            by_labels.series.push(MatchedSeries::of_head(head))
         }
     }
     for (at, block) in blocks.iter().enumerate() {
         let matching = block.select(matchers)?;
         for piece in matching.chunks(PIECE) {
-            block.names(piece.iter().copied(), |series, name| {
-                by_labels.add_of_block((at as u32, series), name);
+            block.names(piece.iter().copied(), |number, name| {
+                let block = at as u32;
+                by_labels.add_of_block(BlockSeries { block, number }, name);
             })?;
             spend(std::mem::take(&mut by_labels.added_bytes))?;
         }
     }
-    Ok(Selected {
+    Ok(SelectedSeries {
         series: by_labels.series,
         blocks,
-        start,
-        end,
+        start: span.start,
+        end: span.end,
         metrics: None,
         damage: None,
         reading: AtomicU64::new(0),
@@ -163,13 +180,13 @@ pub(crate) fn select(
 const PIECE: usize = 4_096;
 
 /// What a series takes, beside its labels, and what one of a head takes: about.
-const FOUND_BYTES: u64 = (size_of::<Found>() + size_of::<(u64, u32)>() + 16) as u64;
+const FOUND_BYTES: u64 = (size_of::<MatchedSeries>() + size_of::<(u64, u32)>() + 16) as u64;
 const HEAD_BYTES: u64 = FOUND_BYTES + size_of::<Arc<HeadSeries>>() as u64;
 
 /// Series by their labels, while they are gathered.
 #[derive(Default)]
 struct ByLabels {
-    series: Vec<Found>,
+    series: Vec<MatchedSeries>,
     /// What those of blocks take that were added since it was last told.
     added_bytes: u64,
     /// Hash and place in `series`.
@@ -190,11 +207,10 @@ impl ByLabels {
         let at = self.series.len() as u32;
         self.table
             .insert_unique(hash, (hash, at), |(hash, _)| *hash);
-        self.series.push(Found::of_head(head));
+        self.series.push(MatchedSeries::of_head(head));
     }
 
-    /// Adds a series of a block by its place in the list of blocks and its number there.
-    fn add_of_block(&mut self, place: (u32, u32), name: SeriesName<'_>) {
+    fn add_of_block(&mut self, place: BlockSeries, name: SeriesName<'_>) {
         let hash = name.hash();
         let series = &self.series;
         let same =
@@ -208,7 +224,7 @@ impl ByLabels {
             .insert_unique(hash, (hash, at), |(hash, _)| *hash);
         let labels = name.labels();
         self.added_bytes += FOUND_BYTES + labels.as_key().len() as u64;
-        self.series.push(Found {
+        self.series.push(MatchedSeries {
             labels,
             heads: Vec::new(),
             blocks: vec![place],
@@ -216,12 +232,12 @@ impl ByLabels {
     }
 }
 
-impl Selected {
+impl SelectedSeries {
     /// Replaces `into` with the samples of a series from first to last time.
     ///
     /// # Errors
     /// Those of blocks.
-    pub fn samples(&self, index: usize, into: &mut SeriesSamples) -> Result<(), BlockError> {
+    pub(crate) fn samples(&self, index: usize, into: &mut SeriesSamples) -> Result<(), BlockError> {
         let read = self.read_samples(index, into);
         match &self.damage {
             Some(damage) => damage.noted(read),
@@ -232,9 +248,9 @@ impl Selected {
     fn read_samples(&self, index: usize, into: &mut SeriesSamples) -> Result<(), BlockError> {
         into.clear();
         let found = &self.series[index];
-        for (at, number) in &found.blocks {
-            let block = &self.blocks[*at as usize];
-            block.read(*number, self.start, self.end, into)?;
+        for place in &found.blocks {
+            let block = &self.blocks[place.block as usize];
+            block.read(place.number, self.start, self.end, into)?;
         }
         if found.blocks.len() > 1 {
             self.settle(found, into)?;
@@ -249,10 +265,11 @@ impl Selected {
     ///
     /// # Errors
     /// Those of blocks.
-    pub fn has_histograms(&self, index: usize) -> Result<bool, BlockError> {
+    pub(crate) fn has_histograms(&self, index: usize) -> Result<bool, BlockError> {
         let found = &self.series[index];
-        for (at, number) in &found.blocks {
-            if self.blocks[*at as usize].has_histograms(*number, self.start, self.end)? {
+        for place in &found.blocks {
+            let block = &self.blocks[place.block as usize];
+            if block.has_histograms(place.number, self.start, self.end)? {
                 return Ok(true);
             }
         }
@@ -260,19 +277,19 @@ impl Selected {
         Ok(heads.any(|head| head.now().has_histograms(self.start, self.end)))
     }
 
-    /// Brings samples of several blocks into order, where the blocks were not: of two at one time that of the block
-    /// that was made later counts.
-    fn settle(&self, found: &Found, into: &mut SeriesSamples) -> Result<(), BlockError> {
+    /// Brings samples of several blocks into order, where the blocks were not: of two at one time
+    /// that of the block that was made later counts.
+    fn settle(&self, found: &MatchedSeries, into: &mut SeriesSamples) -> Result<(), BlockError> {
         let ascend = |times_ms: &[TimeMs]| times_ms.is_sorted_by(|one, other| one < other);
         if ascend(&into.times_ms) && ascend(&into.histogram_times_ms) {
             return Ok(());
         }
         into.clear();
         let mut blocks = found.blocks.clone();
-        blocks.sort_by_key(|(at, _)| self.blocks[*at as usize].id());
-        for (at, number) in blocks {
-            let block = &self.blocks[at as usize];
-            block.read(number, self.start, self.end, into)?;
+        blocks.sort_by_key(|place| self.blocks[place.block as usize].id());
+        for place in blocks {
+            let block = &self.blocks[place.block as usize];
+            block.read(place.number, self.start, self.end, into)?;
         }
         into.sort_numbers();
         into.sort_histograms();
@@ -280,7 +297,7 @@ impl Selected {
     }
 }
 
-impl Drop for Selected {
+impl Drop for SelectedSeries {
     fn drop(&mut self) {
         if let Some(metrics) = &self.metrics {
             let reading = Duration::from_nanos(*self.reading.get_mut());
@@ -289,7 +306,7 @@ impl Drop for Selected {
     }
 }
 
-impl SeriesSet for Selected {
+impl SeriesSet for SelectedSeries {
     fn len(&self) -> usize {
         self.series.len()
     }
@@ -298,7 +315,7 @@ impl SeriesSet for Selected {
         &self.series[index].labels
     }
 
-    fn read(&self, index: usize, into: &mut Columns) -> Result<(), QueryError> {
+    fn read(&self, index: usize, into: &mut SampleColumns) -> Result<(), QueryError> {
         let began = Instant::now();
         into.clear();
         let mut samples = SeriesSamples {

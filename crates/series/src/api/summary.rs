@@ -1,14 +1,14 @@
-//! How the engine is, in a few numbers that cost nothing.
+//! State of the engine in a few numbers that are cheap to get.
 
 use super::Series;
 use crate::error::SeriesError;
 
-/// How the engine is.
+/// State of the engine in a few numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct EngineSummary {
     /// Series that are known.
     pub series: u64,
-    /// Shards.
+    /// Number of shards, failed ones included.
     pub shards: usize,
     /// Of these, those that take nothing in since an error.
     pub shards_failed: usize,
@@ -21,11 +21,11 @@ impl Series {
     ///
     /// # Errors
     /// [`SeriesError::Stopping`] while there are no shards.
-    pub fn summary(&self) -> Result<Summary, SeriesError> {
+    pub fn summary(&self) -> Result<EngineSummary, SeriesError> {
         let shards = self.inner.shards()?;
         let known = self.inner.known();
         let has_failed = shards.iter().filter(|shard| shard.failure.get().is_some());
-        Ok(Summary {
+        Ok(EngineSummary {
             series: known.len() as u64,
             shards: shards.len(),
             shards_failed: has_failed.count(),

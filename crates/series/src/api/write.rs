@@ -1,31 +1,33 @@
-//! Samples come in.
+//! Writes samples: submits them to their shards and waits for the outcome.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
-use egret_log::Refused;
+use egret_base::sync::write_lock;
+use egret_log::InboxRejection;
+use egret_metrics_model::{Histogram, Labels, TimeMs};
 
-use super::gather::{Bounds, Gather, Part, Rejected, limits};
-use super::pieces::split;
-use super::remote_write::{Buffers, Read};
-use super::{Inner, Series};
+use super::Series;
+use super::append_chunks::split;
+use super::ingest_batch::{AcceptedSpan, RejectedSamples, ShardPart, ShardedBatch, limits};
+use super::remote_write::ReadResult;
+use crate::engine::{Buffers, EngineInner};
 use crate::error::SeriesError;
 use crate::metrics::Component;
-use crate::model::{Histogram, Labels, TimeMs};
 use crate::worker::shard::{Submission, Write};
-use crate::worker::ticket::{Outcome, Ticket};
+use crate::worker::write_ack::{Outcome, WriteAck};
 
-/// What became of a request.
+/// Outcome of a write request, as counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteCounts {
     /// Samples that were added, or were there already; native histograms among them.
     pub samples: u64,
     /// Of these, native histograms.
     pub histograms: u64,
     /// Of these, those that came late.
     pub late: u64,
-    /// Those that were refused.
-    pub rejected: Rejected,
+    /// Samples and series that were refused.
+    pub rejected: RejectedSamples,
     /// Those that were dropped because another replica is listened to.
     pub duplicates: Duplicates,
 }
@@ -41,14 +43,14 @@ pub struct Duplicates {
 
 /// The value of a sample.
 #[derive(Clone, Debug)]
-pub enum Value {
-    /// A number.
+pub enum WrittenValue {
+    /// A number, as a float.
     Number(f64),
-    /// A native histogram.
+    /// A native histogram sample.
     Histogram(Arc<Histogram>),
 }
 
-impl From<f64> for Value {
+impl From<f64> for WrittenValue {
     fn from(value: f64) -> Self {
         Self::Number(value)
     }
@@ -61,17 +63,18 @@ impl Series {
     /// Takes in a request of remote write 1.0 as it came, compressed.
     ///
     /// # Errors
-    /// [`SeriesError::Wire`], and then nothing was taken in; [`SeriesError::Overloaded`] and others of writing.
-    pub async fn remote_write_v1(&self, body: &[u8]) -> Result<Written, SeriesError> {
-        self.write_compressed(body, Inner::gather_v1).await
+    /// [`SeriesError::Wire`], and then nothing was taken in; [`SeriesError::Overloaded`] and others
+    /// of writing.
+    pub async fn remote_write_v1(&self, body: &[u8]) -> Result<WriteCounts, SeriesError> {
+        self.write_compressed(body, EngineInner::gather_v1).await
     }
 
     /// Takes in a request of remote write 2.0 as it came, compressed.
     ///
     /// # Errors
     /// As [`Series::remote_write_v1`].
-    pub async fn remote_write_v2(&self, body: &[u8]) -> Result<Written, SeriesError> {
-        self.write_compressed(body, Inner::gather_v2).await
+    pub async fn remote_write_v2(&self, body: &[u8]) -> Result<WriteCounts, SeriesError> {
+        self.write_compressed(body, EngineInner::gather_v2).await
     }
 
     /// Takes in samples of labelled series.
@@ -80,8 +83,8 @@ impl Series {
     /// As [`Series::remote_write_v1`].
     pub async fn append(
         &self,
-        samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<Value>)> + Clone + Send,
-    ) -> Result<Written, SeriesError> {
+        samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<WrittenValue>)> + Clone + Send,
+    ) -> Result<WriteCounts, SeriesError> {
         let inner = &self.inner;
         for _ in 0..TRIES {
             let gather = inner.gather_labelled(samples.clone())?;
@@ -95,16 +98,16 @@ impl Series {
     async fn write_compressed(
         &self,
         body: &[u8],
-        read: fn(&Inner, &[u8], &mut Buffers) -> Result<Read, SeriesError>,
-    ) -> Result<Written, SeriesError> {
+        read: fn(&EngineInner, &[u8], &mut Buffers) -> Result<ReadResult, SeriesError>,
+    ) -> Result<WriteCounts, SeriesError> {
         for _ in 0..TRIES {
             let gather = match self.inner.gather_compressed(body, read)? {
-                Read::Gather(gather) => gather,
-                Read::Duplicates(duplicates) => {
+                ReadResult::Gather(gather) => gather,
+                ReadResult::Duplicates(duplicates) => {
                     self.inner.metrics.duplicates.inc_by(duplicates.samples);
-                    return Ok(Written {
+                    return Ok(WriteCounts {
                         duplicates,
-                        ..Written::default()
+                        ..WriteCounts::default()
                     });
                 }
             };
@@ -117,43 +120,49 @@ impl Series {
     }
 }
 
-impl Inner {
-    pub(super) fn new_gather(&self) -> Result<Gather, SeriesError> {
+impl EngineInner {
+    pub(super) fn new_gather(&self) -> Result<ShardedBatch, SeriesError> {
         let config = &self.config;
         let now_ms = self.now_ms();
         let keep_max_ms = self.keep_max_ms.get().copied().unwrap_or(TimeMs::MAX);
-        let bounds = Bounds {
+        let bounds = AcceptedSpan {
             oldest_ms: match keep_max_ms {
                 TimeMs::MAX => TimeMs::MIN,
                 _ => now_ms.saturating_sub(keep_max_ms),
             },
             newest_ms: now_ms + config.future_max.duration().as_millis() as TimeMs,
         };
-        Ok(Gather::new(self.shards()?.len(), bounds, limits(config)))
+        Ok(ShardedBatch::new(
+            self.shards()?.len(),
+            bounds,
+            limits(config),
+        ))
     }
 
     fn gather_labelled(
         &self,
-        samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<Value>)>,
-    ) -> Result<Gather, SeriesError> {
+        samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<WrittenValue>)>,
+    ) -> Result<ShardedBatch, SeriesError> {
         let mut gather = self.new_gather()?;
         let known = self.known();
         for (labels, time_ms, value) in samples {
             let target = gather.unchecked(&known, labels);
             match value.into() {
-                Value::Number(value) => gather.put(target, time_ms, value),
-                Value::Histogram(histogram) => gather.put_histogram(target, time_ms, histogram),
+                WrittenValue::Number(value) => gather.put(target, time_ms, value),
+                WrittenValue::Histogram(histogram) => {
+                    gather.put_histogram(target, time_ms, histogram)
+                }
             }
         }
         Ok(gather)
     }
 
-    /// Hands a request's samples to their shards and waits until they are durable. Nothing comes back when
-    /// series went away meanwhile, and the request has to be read again.
-    async fn submit(&self, mut gather: Gather) -> Result<Option<Written>, SeriesError> {
+    /// Hands a request's samples to their shards and waits until they are durable. Nothing comes
+    /// back when series went away meanwhile, and the request has to be read again.
+    async fn submit(&self, mut gather: ShardedBatch) -> Result<Option<WriteCounts>, SeriesError> {
         self.bound_series(&mut gather)?;
         if !gather.aliases.is_empty() {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = write_lock(&self.known);
             for (labels, alias) in gather.aliases.drain(..) {
                 known.add_alias(&labels, &alias);
             }
@@ -164,11 +173,11 @@ impl Inner {
         }
         let mut rejected = gather.rejected;
         if let Some((labels, time_ms)) = outcome.first_conflict {
-            let reason = format!("{labels} has another value at {time_ms}, which stays");
+            let reason = format!("{labels} already has another value at {time_ms}, which is kept");
             rejected.add(outcome.conflicts, reason);
         }
         self.metrics.rejected.inc_by(rejected.samples);
-        Ok(Some(Written {
+        Ok(Some(WriteCounts {
             samples: gather.samples - outcome.conflicts,
             histograms: gather.histograms - outcome.histogram_conflicts,
             late: outcome.late,
@@ -177,8 +186,8 @@ impl Inner {
         }))
     }
 
-    async fn hand_over(&self, parts: Vec<Part>) -> Result<Outcome, SeriesError> {
-        let pieces: Vec<(usize, Part)> = parts
+    async fn hand_over(&self, parts: Vec<ShardPart>) -> Result<Outcome, SeriesError> {
+        let pieces: Vec<(usize, ShardPart)> = parts
             .into_iter()
             .enumerate()
             .flat_map(|(shard, part)| split(part).into_iter().map(move |piece| (shard, piece)))
@@ -188,7 +197,7 @@ impl Inner {
         }
         let shards = self.shards()?;
         let began = Instant::now();
-        let (ticket, told) = Ticket::new(pieces.len());
+        let (ticket, told) = WriteAck::new(pieces.len());
         for (shard, part) in pieces {
             let write = Write {
                 samples: part.samples,
@@ -200,8 +209,8 @@ impl Inner {
             let ticket = write.ticket.clone();
             if let Err(refused) = shards[shard].inbox.push(Submission::Write(write), bytes) {
                 ticket.done(Err(match refused {
-                    Refused::Full(_, limit) => SeriesError::Overloaded(limit),
-                    Refused::Closed(_) => self.why_ended(&shards[shard]),
+                    InboxRejection::Full(_, limit) => SeriesError::Overloaded(limit),
+                    InboxRejection::Closed(_) => self.why_ended(&shards[shard]),
                 }));
             }
         }
@@ -210,12 +219,12 @@ impl Inner {
         outcome
     }
 
-    /// Leaves out the new series for which there is no room: those that are known, and as many new ones as there is
-    /// room for, are written all the same.
+    /// Leaves out the new series for which there is no room: those that are known, and as many new
+    /// ones as there is room for, are written all the same.
     ///
     /// # Errors
     /// [`SeriesError::TooManySeries`] when nothing is left to be written.
-    fn bound_series(&self, gather: &mut Gather) -> Result<(), SeriesError> {
+    fn bound_series(&self, gather: &mut ShardedBatch) -> Result<(), SeriesError> {
         if !gather.has_new() {
             return Ok(());
         }

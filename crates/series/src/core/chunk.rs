@@ -1,19 +1,20 @@
 //! Samples in memory: times and values as they come, compressed, readable while they are written.
 //!
-//! The encoding is that of Pelkonen et al., "Gorilla: A Fast, Scalable, In-Memory Time Series Database" (VLDB 2015),
-//! with milliseconds: a time is the difference from the difference before it, a value the exclusive-or with the
-//! value before it. One thread appends, any number read: a chunk is an array of atomic words of fixed size, of
-//! which the first says how many samples and bits are there. What is below that never changes.
+//! The encoding is that of Pelkonen et al., "Gorilla: A Fast, Scalable, In-Memory Time Series
+//! Database" (VLDB 2015), with milliseconds: a time is the difference from the difference before
+//! it, a value the exclusive-or with the value before it. One thread appends, any number read: a
+//! chunk is an array of atomic words of fixed size, of which the first says how many samples and
+//! bits are there. What is below that never changes.
 
 mod bits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use egret_metrics_model::TimeMs;
+
 use bits::{BitReader, BitWriter};
 use egret_base::codec::{unzigzag, zigzag};
-
-use crate::model::TimeMs;
 
 /// Words before the bits: what is published.
 const HEAD_WORDS: usize = 1;
@@ -21,7 +22,6 @@ const HEAD_WORDS: usize = 1;
 /// Words of a series' first chunk; every one after it has twice as many as the one before…
 const WORDS_MIN: usize = 8;
 
-/// …up to this.
 const WORDS_MAX: usize = 64;
 
 /// The most that one sample takes, in bits: time 4 + 64, value 2 + 5 + 6 + 64.
@@ -52,18 +52,18 @@ impl Chunk {
         self.words[0].store(published, Ordering::Release);
     }
 
-    /// How many samples and bits there are.
+    /// Number of samples and bits that are published.
     fn published(&self) -> (u32, usize) {
         let published = self.words[0].load(Ordering::Acquire);
         ((published >> 32) as u32, published as u32 as usize)
     }
 
-    /// How many samples it has now.
+    /// Number of samples published so far.
     pub fn len(&self) -> usize {
         self.published().0 as usize
     }
 
-    /// Whether it has none.
+    /// Whether the chunk has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -79,28 +79,29 @@ impl Chunk {
     }
 
     /// Its samples as they are now, in the order in which they were added.
-    pub fn samples(&self) -> Samples<'_> {
+    pub fn samples(&self) -> ChunkSamples<'_> {
         let (samples, _) = self.published();
-        Samples {
+        ChunkSamples {
             bits: BitReader::new(&self.words[HEAD_WORDS..]),
             left: samples,
             time_ms: self.first_ms,
             delta_ms: 0,
             value: 0,
-            window: Window::default(),
+            window: XorWindow::default(),
         }
     }
 }
 
 /// The bits of a value that differ from the one before: so many zeros before them, so many of them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct XorWindow {
     leading: u8,
     /// None: there is no window yet.
     length: u8,
 }
 
-/// Adds samples to a series' open chunk. What it needs of the sample before is here and not in the chunk.
+/// Adds samples to a series' open chunk. What it needs of the sample before is here and not in the
+/// chunk.
 #[derive(Debug)]
 pub struct Appender {
     chunk: Chunk,
@@ -109,7 +110,7 @@ pub struct Appender {
     delta_ms: i64,
     last: u64,
     samples: u32,
-    window: Window,
+    window: XorWindow,
 }
 
 impl Appender {
@@ -130,7 +131,7 @@ impl Appender {
             delta_ms: 0,
             last: value.to_bits(),
             samples: 1,
-            window: Window::default(),
+            window: XorWindow::default(),
         }
     }
 
@@ -144,7 +145,7 @@ impl Appender {
         self.last_ms
     }
 
-    /// The latest value.
+    /// The value of the latest sample.
     pub fn last(&self) -> f64 {
         f64::from_bits(self.last)
     }
@@ -196,7 +197,7 @@ fn write_time(bits: &mut BitWriter, words: &[AtomicU64], difference: i64) {
     bits.write(words, zigzag, *length);
 }
 
-fn write_value(bits: &mut BitWriter, words: &[AtomicU64], window: &mut Window, difference: u64) {
+fn write_value(bits: &mut BitWriter, words: &[AtomicU64], window: &mut XorWindow, difference: u64) {
     if difference == 0 {
         return bits.write(words, 0, 1);
     }
@@ -212,26 +213,27 @@ fn write_value(bits: &mut BitWriter, words: &[AtomicU64], window: &mut Window, d
         );
     }
     let length = 64 - leading - trailing;
-    *window = Window { leading, length };
+    *window = XorWindow { leading, length };
     // 64 is written as 0, as no length is.
     let header = 0b11 << 11 | u64::from(leading) << 6 | u64::from(length & 63);
     bits.write(words, header, 13);
     bits.write(words, difference >> trailing, u32::from(length));
 }
 
-/// See [`Chunk::samples`].
+/// Iterator over the samples of a chunk, returned by [`Chunk::samples`].
 #[derive(Debug)]
-pub struct Samples<'chunk> {
+pub struct ChunkSamples<'chunk> {
     bits: BitReader<'chunk>,
     left: u32,
     time_ms: TimeMs,
     delta_ms: i64,
     value: u64,
-    window: Window,
+    window: XorWindow,
 }
 
-impl Samples<'_> {
-    /// Reads a time; of the bits that come next, returns those after it, and how many of them are gone.
+impl ChunkSamples<'_> {
+    /// Reads a time; of the bits that come next, returns those after it, and how many of them are
+    /// gone.
     #[inline(always)]
     fn read_time(&mut self) -> (u64, u32) {
         let next = self.bits.peek();
@@ -258,7 +260,7 @@ impl Samples<'_> {
             0b10 => 2,
             _ => {
                 let header = next << 2 >> 53;
-                self.window = Window {
+                self.window = XorWindow {
                     leading: (header >> 6) as u8,
                     length: match header & 63 {
                         0 => 64,
@@ -268,7 +270,7 @@ impl Samples<'_> {
                 13
             }
         };
-        let Window { leading, length } = self.window;
+        let XorWindow { leading, length } = self.window;
         let gone = gone + header_bits;
         // All of it is there already, most of the time.
         let difference = if gone + u32::from(length) <= 64 {
@@ -283,7 +285,7 @@ impl Samples<'_> {
     }
 }
 
-impl Iterator for Samples<'_> {
+impl Iterator for ChunkSamples<'_> {
     type Item = (TimeMs, f64);
 
     #[inline(always)]

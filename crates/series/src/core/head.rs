@@ -1,28 +1,30 @@
 //! The samples of a shard that are not in a block yet.
 //!
-//! One thread changes a head: it does what the log says, in the log's order, so that a replay comes to the same.
-//! Any number read: they take the chunks of a series, each of which can be read while it grows, and hold nothing
-//! while they do.
+//! One thread changes a head: it does what the log says, in the log's order, so that a replay comes
+//! to the same. Any number read: they take the chunks of a series, each of which can be read while
+//! it grows, and hold nothing while they do.
 
-mod parts;
+mod chunks;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-pub use parts::{HeadFigures, Parts};
+use egret_base::sync::lock;
+use egret_metrics_model::{Histogram, Labels, SeriesSamples, TimeMs, TimeSpan};
+
+pub use chunks::{HeadFigures, SeriesChunks};
 
 use super::chunk::Appender;
 use super::record::SampleBatch;
-use crate::model::{Histogram, Labels, SeriesSamples, TimeMs};
 
 /// A series with its samples, for readers.
 #[derive(Debug)]
 pub struct HeadSeries {
-    /// Its number in its shard.
+    /// Number of the series in its shard.
     pub number: u64,
-    /// What it is called.
+    /// Labels of the series.
     pub labels: Labels,
-    parts: Mutex<Parts>,
+    parts: Mutex<SeriesChunks>,
 }
 
 impl HeadSeries {
@@ -35,41 +37,42 @@ impl HeadSeries {
         }
     }
 
-    fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn parts(&self) -> MutexGuard<'_, SeriesChunks> {
+        lock(&self.parts)
     }
 
     /// Whether there are samples from `start` to `end`, both included.
-    pub fn has_samples(&self, start: TimeMs, end: TimeMs) -> bool {
+    pub(crate) fn has_samples(&self, start: TimeMs, end: TimeMs) -> bool {
         let parts = self.parts().within(start, end);
         parts.has_samples(start, end)
     }
 
     /// What it takes from first to last time.
-    pub fn figures(&self, span: (TimeMs, TimeMs)) -> HeadFigures {
+    pub fn figures(&self, span: TimeSpan) -> HeadFigures {
         self.now().figures(span)
     }
 
-    /// Adds the samples there are now, as [`Parts::read`] does. Whoever adds samples is not held up while they are read.
+    /// Adds the samples there are now, as [`SeriesChunks::read`] does. Appends are not blocked
+    /// meanwhile.
     pub fn read(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
         let parts = self.parts().within(start, end);
         parts.read(start, end, into);
     }
 
     /// The samples there are now.
-    pub fn now(&self) -> Parts {
+    pub fn now(&self) -> SeriesChunks {
         self.parts().clone()
     }
 }
 
-/// What became of a sample.
+/// Outcome of adding a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum AppendOutcome {
     /// It is the latest of its series.
     InOrder,
-    /// It came late.
+    /// It is older than the latest of its series, and was added.
     Late,
-    /// It was there.
+    /// Its series has the same value at that time already.
     Same,
     /// Its series has another value at that time, which stays.
     Conflict,
@@ -77,11 +80,11 @@ pub enum Taken {
     Nowhere,
 }
 
-/// See the module.
+/// The samples of a shard that are not in a block yet, by series number.
 #[derive(Debug, Default)]
 pub struct Head {
-    /// By number, from `first` on. Few series live much longer than those that came with them, so that numbers
-    /// below `first` can be let go when a head is tidied.
+    /// By number, from `first` on. Few series live much longer than those that came with them, so
+    /// that numbers below `first` can be let go when a head is tidied.
     series: Vec<Option<Box<Slot>>>,
     first: u64,
     /// Those that lived longer.
@@ -103,11 +106,12 @@ impl Head {
     }
 
     /// Numbers below this one are taken.
-    pub fn skip_numbers(&mut self, next: u64) {
+    pub(crate) fn skip_numbers(&mut self, next: u64) {
         while self.next_number() < next {
-            match self.series.is_empty() {
-                true => self.first = next,
-                false => self.series.push(None),
+            if self.series.is_empty() {
+                self.first = next
+            } else {
+                self.series.push(None)
             }
         }
     }
@@ -145,14 +149,15 @@ impl Head {
         slot.map(|slot| &slot.series)
     }
 
-    /// Every series, by ascending numbers from `first` of the recent ones on; the old ones before, in no order.
+    /// Every series, by ascending numbers from `first` of the recent ones on; the old ones before,
+    /// in no order.
     pub fn all(&self) -> impl Iterator<Item = &Arc<HeadSeries>> {
         let recent = self.series.iter().flatten();
         self.old.values().chain(recent).map(|slot| &slot.series)
     }
 
     /// Memory of all samples, in bytes: of chunks, and roughly of what is in none.
-    pub fn sample_bytes(&self) -> usize {
+    pub(crate) fn sample_bytes(&self) -> usize {
         self.sample_bytes
     }
 
@@ -162,22 +167,22 @@ impl Head {
         self.sample_bytes = self.sample_bytes.saturating_add_signed(grown);
     }
 
-    /// Takes samples in, and tells what became of those that were not [`Taken::InOrder`], by their place in the
-    /// batch.
-    pub fn take(&mut self, samples: &SampleBatch, mut tell: impl FnMut(usize, Taken)) {
+    /// Takes samples in, and tells what became of those that were not [`AppendOutcome::InOrder`],
+    /// by their place in the batch.
+    pub fn take(&mut self, samples: &SampleBatch, mut tell: impl FnMut(usize, AppendOutcome)) {
         for (at, (series, time_ms, value)) in samples.iter().enumerate() {
             let taken = self.take_one(series, time_ms, value);
-            if taken != Taken::InOrder {
+            if taken != AppendOutcome::InOrder {
                 tell(at, taken);
             }
         }
     }
 
     #[inline]
-    fn take_one(&mut self, series: u64, time_ms: TimeMs, value: f64) -> Taken {
+    fn take_one(&mut self, series: u64, time_ms: TimeMs, value: f64) -> AppendOutcome {
         let mut grown = 0;
         let Some(slot) = self.slot(series) else {
-            return Taken::Nowhere;
+            return AppendOutcome::Nowhere;
         };
         let taken = slot.take(time_ms, value, &mut grown);
         self.grow(grown);
@@ -185,15 +190,15 @@ impl Head {
     }
 
     /// Takes a native histogram in.
-    pub fn take_histogram(
+    pub(crate) fn take_histogram(
         &mut self,
         series: u64,
         time_ms: TimeMs,
         histogram: Arc<Histogram>,
-    ) -> Taken {
+    ) -> AppendOutcome {
         let mut grown = 0;
         let Some(slot) = self.slot(series) else {
-            return Taken::Nowhere;
+            return AppendOutcome::Nowhere;
         };
         let mut parts = slot.series.parts();
         let taken = parts.take_histogram(time_ms, histogram, &mut grown);
@@ -203,7 +208,7 @@ impl Head {
     }
 
     /// Takes out the samples of a series that are in a block now.
-    pub fn release(&mut self, number: u64, flushed: &Flushed) {
+    pub fn release(&mut self, number: u64, flushed: &FlushedRange) {
         let Some(slot) = self.slot(number) else {
             return;
         };
@@ -217,9 +222,9 @@ impl Head {
         self.grow(-(freed as isize));
     }
 
-    /// The samples of a series as they are, those that came late in chunks, so that they can be written to a block
-    /// and released.
-    pub fn capture(&mut self, number: u64) -> Option<Parts> {
+    /// The samples of a series as they are, those that came late in chunks, so that they can be
+    /// written to a block and released.
+    pub fn capture(&mut self, number: u64) -> Option<SeriesChunks> {
         let slot = self.slot(number)?;
         let mut parts = slot.series.parts();
         let grown = parts.pack_late();
@@ -229,7 +234,8 @@ impl Head {
         Some(captured)
     }
 
-    /// Takes the samples of a series from first to last time out for good. Nothing of it may be captured.
+    /// Takes the samples of a series from first to last time out for good. Nothing of it may be
+    /// captured.
     pub fn delete(&mut self, number: u64, start: TimeMs, end: TimeMs) {
         let Some(slot) = self.slot(number) else {
             return;
@@ -255,7 +261,7 @@ impl Head {
     }
 
     /// Gives back the memory of numbers that few series have, after many were removed.
-    pub fn tidy(&mut self) {
+    pub(crate) fn tidy(&mut self) {
         let mut sparse = 0;
         for (at, page) in self.series.chunks(TIDY_PAGE).enumerate() {
             let alive = page.iter().flatten().count();
@@ -275,21 +281,21 @@ impl Head {
 /// Numbers that are looked at together when a head is tidied.
 const TIDY_PAGE: usize = 1_024;
 
-/// What of a series' samples was written to blocks: so many chunks and so many samples of the one after them, and
-/// so many of the chunks that came late.
+/// What of a series' samples was written to blocks: so many chunks and so many samples of the one
+/// after them, and so many of the chunks that came late.
 #[derive(Clone, Debug, Default)]
-pub struct Flushed {
+pub struct FlushedRange {
     /// Whole chunks, from the first on.
     pub chunks: usize,
     /// Samples of the next one.
     pub samples: usize,
     /// Chunks that came late, from the first on.
     pub late_chunks: usize,
-    /// Native histograms.
+    /// Native histograms that were written, with their times.
     pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
 }
 
-impl Flushed {
+impl FlushedRange {
     /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
         self.chunks == 0 && self.samples == 0 && self.late_chunks == 0 && self.histograms.is_empty()
@@ -298,13 +304,13 @@ impl Flushed {
 
 impl Slot {
     #[inline]
-    fn take(&mut self, time_ms: TimeMs, value: f64, grown: &mut isize) -> Taken {
+    fn take(&mut self, time_ms: TimeMs, value: f64, grown: &mut isize) -> AppendOutcome {
         let Some(appender) = &mut self.appender else {
             let appender = Appender::new(time_ms, value);
             *grown += appender.chunk().size_bytes() as isize;
             self.series.parts().push(appender.chunk().clone());
             self.appender = Some(appender);
-            return Taken::InOrder;
+            return AppendOutcome::InOrder;
         };
         if time_ms > appender.last_ms() {
             if appender.push(time_ms, value).is_err() {
@@ -312,12 +318,13 @@ impl Slot {
                 *grown += appender.chunk().size_bytes() as isize;
                 self.series.parts().push(appender.chunk().clone());
             }
-            return Taken::InOrder;
+            return AppendOutcome::InOrder;
         }
         if time_ms == appender.last_ms() {
-            return match value.to_bits() == appender.last().to_bits() {
-                true => Taken::Same,
-                false => Taken::Conflict,
+            return if value.to_bits() == appender.last().to_bits() {
+                AppendOutcome::Same
+            } else {
+                AppendOutcome::Conflict
             };
         }
         self.series.parts().take_late(time_ms, value, grown)

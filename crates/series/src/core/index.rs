@@ -1,22 +1,24 @@
-//! Which series of a shard have a label.
+//! Index of a shard's series by label.
 //!
-//! New series are put in a list, which is searched from its first to its last. When it is long, its series become a
-//! *segment*: their numbers by label and value, never changed again. Segments of like size are merged, so that
-//! there are few. Readers take the list and the segments as they are at one moment and hold nothing while they
-//! search; building and merging is done beside the shard's thread. Whoever changes the index does so in
-//! three steps, of which only the first and the last hold it up: take, build, put.
+//! New series are put in a list, which is searched linearly. When it is long, its series become a
+//! *segment*: their numbers by label and value, immutable. Segments of like size are merged, so
+//! that there are few. Readers take the list and the segments as they are at one moment and hold no
+//! lock while they search. Building and merging run beside the shard's thread in three steps, take,
+//! build and put, of which only the first and the last hold the lock.
 
 mod segment;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use egret_base::sync::lock;
+use egret_metrics_model::LabelMatcher;
 
 pub use segment::Segment;
 
 use super::head::HeadSeries;
-use super::promql::LabelMatcher;
 
 /// New series that are gathered before they are worth a segment.
-pub const FRESH_MAX: usize = 1_024;
+pub(crate) const FRESH_MAX: usize = 1_024;
 
 /// So many segments of like size are merged.
 const FAN: usize = 4;
@@ -35,9 +37,9 @@ pub struct View {
     fresh: Vec<Arc<HeadSeries>>,
 }
 
-/// What is to be merged or built.
+/// Work on the index, done without its lock.
 #[derive(Debug)]
-pub enum Work {
+pub enum IndexJob {
     /// The first of the new series are to be a segment.
     Build(Vec<Arc<HeadSeries>>),
     /// These segments, which follow one another, are to be one.
@@ -46,15 +48,15 @@ pub enum Work {
 
 impl Index {
     fn state(&self) -> MutexGuard<'_, View> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
-    /// Adds new series.
+    /// Adds new series to the list of those without a segment.
     pub fn add(&self, series: impl Iterator<Item = Arc<HeadSeries>>) {
         self.state().fresh.extend(series);
     }
 
-    /// What there is now.
+    /// A snapshot of the list and the segments.
     pub fn view(&self) -> View {
         self.state().clone()
     }
@@ -64,20 +66,22 @@ impl Index {
         self.state().fresh.len()
     }
 
-    /// What ought to be done now, if anything. New series are built into a segment when there are at least so many.
-    pub fn work(&self, fresh_min: usize) -> Option<Work> {
+    /// What ought to be done now, if anything. New series are built into a segment when there are
+    /// at least so many.
+    pub fn work(&self, fresh_min: usize) -> Option<IndexJob> {
         let state = self.state();
         if !state.fresh.is_empty() && state.fresh.len() >= fresh_min {
-            return Some(Work::Build(state.fresh.clone()));
+            return Some(IndexJob::Build(state.fresh.clone()));
         }
         let at = mergeable(&state.segments)?;
-        Some(Work::Merge(state.segments[at..].to_vec()))
+        Some(IndexJob::Merge(state.segments[at..].to_vec()))
     }
 
-    /// Does work and puts what came of it in the place of what it was made of. One does this at a time.
-    pub fn carry_out(&self, work: Work) {
+    /// Does work and puts what came of it in the place of what it was made of. One does this at a
+    /// time.
+    pub fn carry_out(&self, work: IndexJob) {
         match work {
-            Work::Build(fresh) => {
+            IndexJob::Build(fresh) => {
                 let count = fresh.len();
                 let segment = Arc::new(Segment::new(fresh));
                 let mut state = self.state();
@@ -85,26 +89,32 @@ impl Index {
                 let segments = state.segments.iter().cloned();
                 state.segments = segments.chain([segment]).collect();
             }
-            Work::Merge(segments) => {
+            IndexJob::Merge(segments) => {
                 let merged = Arc::new(Segment::merge(&segments, |_| true));
                 self.replace_last(segments.len(), merged);
             }
         }
     }
 
-    /// Leaves out series that are not wanted any more. One does this or [`Index::carry_out`] at a time.
+    /// Leaves out series that are not wanted any more. One does this or [`Index::carry_out`] at a
+    /// time.
     pub fn retain(&self, wanted: impl Fn(&HeadSeries) -> bool) {
         let view = self.view();
-        let kept =
-            |segment: &Arc<Segment>| match segment.series().iter().all(|series| wanted(series)) {
-                true => segment.clone(),
-                false => Arc::new(Segment::merge(std::slice::from_ref(segment), &wanted)),
-            };
-        let segments: Vec<_> = view.segments.iter().map(kept).collect();
-        let segments = segments
+        let kept = |segment: &Arc<Segment>| {
+            if segment.series().iter().all(|series| wanted(series)) {
+                segment.clone()
+            } else {
+                Arc::new(Segment::merge(std::slice::from_ref(segment), &wanted))
+            }
+        };
+        let segments: Arc<[_]> = view
+            .segments
+            .iter()
+            .map(kept)
+            .collect::<Vec<_>>()
             .into_iter()
-            .filter(|segment| !segment.series().is_empty());
-        let segments: Arc<[_]> = segments.collect();
+            .filter(|segment| !segment.series().is_empty())
+            .collect();
         let mut state = self.state();
         state.segments = segments;
         state.fresh.retain(|series| wanted(series));
@@ -118,8 +128,8 @@ impl Index {
     }
 }
 
-/// Where the last segments begin that are to be merged: each is at most [`FAN`] times as large as those after it
-/// together, and there are at least [`FAN`] of them.
+/// Where the last segments begin that are to be merged: each is at most [`FAN`] times as large as
+/// those after it together, and there are at least [`FAN`] of them.
 fn mergeable(segments: &[Arc<Segment>]) -> Option<usize> {
     let mut from = segments.len();
     let mut after = 0;
@@ -154,7 +164,7 @@ impl View {
         into.extend(fresh.cloned());
     }
 
-    /// How many series there are.
+    /// Number of series in the view.
     pub fn len(&self) -> usize {
         let segments = self.segments.iter().map(|segment| segment.series().len());
         segments.sum::<usize>() + self.fresh.len()
@@ -165,7 +175,7 @@ impl View {
         self.len() == 0
     }
 
-    /// Every series.
+    /// Every series of the view.
     pub fn all(&self) -> impl Iterator<Item = &Arc<HeadSeries>> {
         let segments = self.segments.iter().flat_map(|segment| segment.series());
         segments.chain(&self.fresh)

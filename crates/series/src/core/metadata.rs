@@ -1,40 +1,42 @@
-//! What metrics are, as those who send or show them say: kind, unit and help. It is kept in memory only, within a limit.
+//! Metadata of metrics, as senders and targets say it: kind, unit and help. It is kept in memory
+//! only, within a limit.
 
-mod gathered;
+mod collector;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::model::TimeMs;
-use crate::wire::MetricKind;
-pub use gathered::Gathered;
+use egret_metrics_model::TimeMs;
+use egret_metrics_wire::MetricKind;
+
+pub(crate) use collector::MetadataLines;
 
 /// What one entry takes beside its texts, about, in bytes.
 const ENTRY_BYTES: u64 = 160;
 /// Different things that may be said of one metric: programs of many versions say as many.
 const VARIANTS_MAX: usize = 64;
-/// When there is no room, what nobody has said for so long makes some, in milliseconds.
+/// Age in milliseconds at which unused metadata may be removed to make room.
 const KEPT_MS: i64 = 3_600_000;
 /// And it is looked for no more often than this, in milliseconds.
 const SWEEP_MS: i64 = 10_000;
 
-/// What somebody says of a metric.
+/// Metadata of a metric, as one sender or target says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Description<'a> {
-    /// Its name, without `_bucket` and the like.
+    /// Name of the metric, without `_bucket` and the like.
     pub metric: &'a str,
-    /// What it is.
+    /// Kind of the metric.
     pub kind: MetricKind,
-    /// What it is measured in.
+    /// Unit of the metric, such as `seconds`.
     pub unit: &'a str,
-    /// What it means.
+    /// Help text of the metric.
     pub help: &'a str,
 }
 
 impl<'a> Description<'a> {
-    /// What is said of a metric with one of its series: the suffixes that a kind gives to its series are no part of
-    /// the metric's name.
+    /// What is said of a metric with one of its series: the suffixes that a kind gives to its
+    /// series are no part of the metric's name.
     pub fn of_series(name: &'a str, kind: MetricKind, unit: &'a str, help: &'a str) -> Self {
         let suffixes: &[&str] = match kind {
             MetricKind::Histogram => &["_bucket", "_count", "_sum"],
@@ -51,7 +53,7 @@ impl<'a> Description<'a> {
         }
     }
 
-    /// Whether it says something of something.
+    /// Whether it has a metric's name and anything about it.
     fn is_any(&self) -> bool {
         let says = self.kind != MetricKind::Unknown || !self.unit.is_empty();
         !self.metric.is_empty() && (says || !self.help.is_empty())
@@ -62,9 +64,9 @@ impl<'a> Description<'a> {
     }
 }
 
-/// What is known of a metric.
+/// Metadata of a metric: kind, unit and help.
 #[derive(Debug)]
-pub struct Metadata {
+pub struct MetadataEntry {
     metric: Arc<str>,
     kind: MetricKind,
     unit: Box<str>,
@@ -72,8 +74,8 @@ pub struct Metadata {
     said_ms: AtomicI64,
 }
 
-impl Metadata {
-    /// The same as it was said.
+impl MetadataEntry {
+    /// The metadata as a description.
     pub fn description(&self) -> Description<'_> {
         Description {
             metric: &self.metric,
@@ -86,15 +88,15 @@ impl Metadata {
 
 /// Keeps what is said of metrics.
 pub trait Describe: Send + Sync {
-    /// Notes it, and shares it with whoever holds the same. Nothing comes back when it says nothing or is not kept,
-    /// as there is no room.
-    fn describe(&self, description: Description<'_>) -> Option<Arc<Metadata>>;
+    /// Notes a description and returns the shared entry of equal ones. `None` if the description is
+    /// empty, or is not kept for lack of room.
+    fn describe(&self, description: Description<'_>) -> Option<Arc<MetadataEntry>>;
 }
 
-/// What is known of all metrics.
+/// Metadata of all metrics, within a limit of bytes.
 #[derive(Debug)]
 pub struct MetadataStore {
-    by_metric: HashMap<Arc<str>, Vec<Arc<Metadata>>>,
+    by_metric: HashMap<Arc<str>, Vec<Arc<MetadataEntry>>>,
     bytes: u64,
     bytes_max: u64,
     swept_ms: TimeMs,
@@ -113,18 +115,18 @@ impl MetadataStore {
         }
     }
 
-    /// What it takes, in bytes.
+    /// Memory that it takes, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How often something was not kept since there was no room.
+    /// Number of descriptions not kept for lack of room.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
     /// What is known already of just what is said, which is of now.
-    pub fn find(&self, said: Description<'_>, now_ms: TimeMs) -> Option<Arc<Metadata>> {
+    pub fn find(&self, said: Description<'_>, now_ms: TimeMs) -> Option<Arc<MetadataEntry>> {
         let variants = self.by_metric.get(said.metric)?;
         let found = variants.iter().find(|one| one.description() == said)?;
         found.said_ms.store(now_ms, Ordering::Relaxed);
@@ -132,11 +134,11 @@ impl MetadataStore {
     }
 
     /// Keeps what is said, if there is room.
-    pub fn add(&mut self, said: Description<'_>, now_ms: TimeMs) -> Option<Arc<Metadata>> {
+    pub fn add(&mut self, said: Description<'_>, now_ms: TimeMs) -> Option<Arc<MetadataEntry>> {
         if !said.is_any() {
             return None;
         }
-        // Somebody else may have been quicker.
+        // Another caller may have added it meanwhile.
         if let Some(found) = self.find(said, now_ms) {
             return Some(found);
         }
@@ -151,7 +153,7 @@ impl MetadataStore {
             return None;
         }
         let metric = name.unwrap_or_else(|| said.metric.into());
-        let metadata = Arc::new(Metadata {
+        let metadata = Arc::new(MetadataEntry {
             metric: metric.clone(),
             kind: said.kind,
             unit: said.unit.into(),
@@ -164,7 +166,7 @@ impl MetadataStore {
         Some(metadata)
     }
 
-    /// Lets go of what nobody holds and nobody has said for long.
+    /// Removes metadata that has no holder and has not been said for [`KEPT_MS`].
     fn sweep(&mut self, now_ms: TimeMs) {
         if now_ms < self.swept_ms.saturating_add(SWEEP_MS) {
             return;
@@ -183,15 +185,17 @@ impl MetadataStore {
         self.bytes = bytes;
     }
 
-    /// What is known of one metric, or of all, by name: of at most so many, and at most so much of each.
+    /// What is known of one metric, or of all, by name: of at most so many, and at most so much of
+    /// each.
     pub fn list(
         &self,
         metric: Option<&str>,
         limit: usize,
         per_metric: usize,
-    ) -> Vec<(Arc<str>, Vec<Arc<Metadata>>)> {
-        let some =
-            |variants: &Vec<Arc<Metadata>>| variants.iter().take(per_metric).cloned().collect();
+    ) -> Vec<(Arc<str>, Vec<Arc<MetadataEntry>>)> {
+        let some = |variants: &Vec<Arc<MetadataEntry>>| {
+            variants.iter().take(per_metric).cloned().collect()
+        };
         if let Some(metric) = metric {
             let found = self.by_metric.get_key_value(metric).into_iter().take(limit);
             return found

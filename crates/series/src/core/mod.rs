@@ -1,18 +1,16 @@
 //! Pure decisions: encodings, the head, evaluation. No clock, no disk, no tokio.
 
-pub mod block;
 pub mod chunk;
 pub mod head;
 pub mod index;
-pub mod known;
 pub mod metadata;
+pub mod parquet;
 pub mod policy;
-pub mod promql;
 pub mod record;
-pub mod relabel;
+pub(crate) mod relabel;
 pub mod replicas;
 pub mod rules;
 pub mod schedule;
 pub mod scrape;
-pub mod template;
+pub(crate) mod series_keys;
 pub mod yaml;

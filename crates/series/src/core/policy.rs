@@ -1,10 +1,14 @@
-//! Which samples are kept for how long, and how finely, as settings say it.
+//! Parses the settings of retention and downsampling.
 //!
-//! `series.keep` is a list of `{selector} duration`, `series.coarsen` one of `{selector} after duration every duration`,
-//! both separated by semicolons: `{job="debug"} 1d; {__name__=~"tmp_.*"} 6h`.
+//! `series.keep` is a list of `{selector} duration`, `series.coarsen` one of `{selector} after
+//! duration every duration`, both separated by semicolons: `{job="debug"} 1d; {__name__=~"tmp_.*"}
+//! 6h`.
 
-use super::block::plan::{Coarsen, Keep, Policy};
-use super::promql::{LabelMatcher, duration_ms, parse_selector};
+use egret_metrics_model::LabelMatcher;
+use egret_metrics_model::number::duration_ms;
+use egret_promql::parse_selector;
+
+use egret_blocks::core::plan::{DownsampleRule, Policy, RetentionRule};
 
 /// Selectors are read by PromQL, so that a semicolon or a blank within quotes belongs to them.
 fn split_selector(text: &str) -> Result<(Vec<LabelMatcher>, &str), String> {
@@ -48,9 +52,7 @@ fn rule<'a>(selector: &str, rest: &'a str, words: &[&str]) -> Result<(Vec<i64>, 
         match *word {
             "duration" => match duration_ms(part) {
                 Some(0) => {
-                    return Err(format!(
-                        "`{part}` after `{selector}` is no time: give more than 0"
-                    ));
+                    return Err(format!("`{part}` after `{selector}` must be longer than 0"));
                 }
                 Some(duration) if duration > 0 => durations.push(duration),
                 _ => return Err(wrong()),
@@ -69,14 +71,14 @@ fn rule<'a>(selector: &str, rest: &'a str, words: &[&str]) -> Result<(Vec<i64>, 
 ///
 /// # Errors
 /// What is wrong with the first rule that is.
-pub fn parse_keep(text: &str) -> Result<Vec<Keep>, String> {
+pub(crate) fn parse_keep(text: &str) -> Result<Vec<RetentionRule>, String> {
     let mut rules = Vec::new();
     let mut rest = text;
     while !rest.trim().is_empty() {
         let (selector, after) = split_selector(rest)?;
         let text = rest[..rest.len() - after.len()].trim();
         let (durations, after) = rule(text, after, &["duration"])?;
-        rules.push(Keep {
+        rules.push(RetentionRule {
             selector,
             keep_ms: durations[0],
         });
@@ -89,7 +91,7 @@ pub fn parse_keep(text: &str) -> Result<Vec<Keep>, String> {
 ///
 /// # Errors
 /// What is wrong with the first rule that is.
-pub fn parse_coarsen(text: &str) -> Result<Vec<Coarsen>, String> {
+pub(crate) fn parse_coarsen(text: &str) -> Result<Vec<DownsampleRule>, String> {
     let mut rules = Vec::new();
     let mut rest = text;
     while !rest.trim().is_empty() {
@@ -99,7 +101,7 @@ pub fn parse_coarsen(text: &str) -> Result<Vec<Coarsen>, String> {
         let (durations, after) = rule(text, after, &words)?;
         let said = &rest[..rest.len() - after.len()];
         let name = said.trim().trim_end_matches(';').trim_end();
-        rules.push(Coarsen {
+        rules.push(DownsampleRule {
             name: name.into(),
             selector,
             after_ms: durations[0],

@@ -1,22 +1,24 @@
-//! What the log of a shard holds: series once, samples as columns of who, when and what.
+//! What the log of a shard holds: each series once, samples as columns of series, time and value.
 //!
 //! A record begins with one byte that says what it is:
 //!
-//! | | |
-//! |---|---|
-//! | 1 | series: for each its number (varint, the difference from the one before) and its labels (length, bytes) |
-//! | 2 | samples: how many; then the numbers of their series (zigzag of the difference from the one before), their times (likewise), their values (8 bytes each) |
-//! | 3 | native histograms: how many; the numbers of their series and their times as of samples; then all of them as in a block ([`histograms`]) |
-//! | 4 | a deletion: its id (varint), first and last time (zigzag), then its matchers: for each a byte for how it compares, name and value (length, bytes) |
+//! - 1: series: for each its number (varint, the difference from the one before) and its labels
+//!   (length, bytes)
+//! - 2: samples: how many; then the numbers of their series (zigzag of the difference from the one
+//!   before), their times (likewise), their values (8 bytes each)
+//! - 3: native histograms: how many; the numbers of their series and their times as of samples;
+//!   then all of them as in a block ([`histograms`])
+//! - 4: a deletion: its id (varint), first and last time (zigzag), then its matchers: for each a
+//!   byte for how it compares, name and value (length, bytes)
 //!
 //! Varints are LEB128; what is 8 bytes is little endian. A reader refuses what it does not know.
 
 use std::sync::Arc;
 
-use egret_base::codec::{Malformed, Reader, put_bytes, put_varint, unzigzag, zigzag};
+use egret_base::codec::{DecodeError, Reader, put_bytes, put_varint, unzigzag, zigzag};
+use egret_metrics_model::{Histogram, MatchOp, Matcher, TimeMs};
 
-use super::block::histograms;
-use crate::model::{Histogram, MatchOp, Matcher, TimeMs};
+use egret_blocks::core::histograms;
 
 const WHAT: &str = "a record of the series log";
 
@@ -30,21 +32,21 @@ const DELETION: u8 = 4;
 pub struct SampleBatch {
     /// Numbers of series in their shard.
     pub series: Vec<u64>,
-    /// When.
+    /// Times of the samples, in milliseconds.
     pub times_ms: Vec<TimeMs>,
     /// The bits of the values.
     pub values: Vec<u64>,
 }
 
 impl SampleBatch {
-    /// Adds a sample.
+    /// Appends a sample to the batch.
     pub fn push(&mut self, series: u64, time_ms: TimeMs, value: f64) {
         self.series.push(series);
         self.times_ms.push(time_ms);
         self.values.push(value.to_bits());
     }
 
-    /// How many samples there are.
+    /// Number of samples in the batch.
     pub fn len(&self) -> usize {
         self.series.len()
     }
@@ -86,7 +88,7 @@ impl SampleBatch {
         self.values.truncate(kept);
     }
 
-    /// Every sample.
+    /// Iterates over the samples, as series number, time and value.
     pub fn iter(&self) -> impl Iterator<Item = (u64, TimeMs, f64)> {
         let samples = self.series.iter().zip(&self.times_ms).zip(&self.values);
         samples.map(|((series, time_ms), value)| (*series, *time_ms, f64::from_bits(*value)))
@@ -132,21 +134,21 @@ fn put_columns(record: &mut Vec<u8>, series: &[u64], times_ms: &[TimeMs]) {
 pub struct HistogramBatch {
     /// Numbers of series in their shard.
     pub series: Vec<u64>,
-    /// When.
+    /// Times of the samples, in milliseconds.
     pub times_ms: Vec<TimeMs>,
-    /// What.
+    /// Histograms, one for each sample.
     pub histograms: Vec<Arc<Histogram>>,
 }
 
 impl HistogramBatch {
-    /// Adds a histogram.
+    /// Appends a histogram to the batch.
     pub fn push(&mut self, series: u64, time_ms: TimeMs, histogram: Arc<Histogram>) {
         self.series.push(series);
         self.times_ms.push(time_ms);
         self.histograms.push(histogram);
     }
 
-    /// How many there are.
+    /// Number of histograms in the batch.
     pub fn len(&self) -> usize {
         self.series.len()
     }
@@ -164,7 +166,7 @@ impl HistogramBatch {
         }
     }
 
-    /// Every histogram.
+    /// Iterates over the histograms, as series number, time and histogram.
     pub fn iter(&self) -> impl Iterator<Item = (u64, TimeMs, &Arc<Histogram>)> {
         let all = self.series.iter().zip(&self.times_ms).zip(&self.histograms);
         all.map(|((series, time_ms), histogram)| (*series, *time_ms, histogram))
@@ -179,14 +181,15 @@ pub fn put_histograms(record: &mut Vec<u8>, batch: &HistogramBatch) {
     histograms::encode(&batch.histograms, record);
 }
 
-/// Samples to be taken out: those of the series for which all matchers hold, from first to last time.
+/// Samples to be taken out: those of the series for which all matchers hold, from first to last
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// What tells it from others: it is done once.
+    /// Identifies the deletion, so that it is applied once.
     pub id: u64,
-    /// Which series.
+    /// Matchers that a series must all meet to be deleted from.
     pub matchers: Vec<Matcher>,
-    /// The first time.
+    /// First time that is deleted.
     pub start: TimeMs,
     /// The last time, which is included.
     pub end: TimeMs,
@@ -213,7 +216,7 @@ pub fn put_deletion(record: &mut Vec<u8>, deletion: &Deletion) {
     }
 }
 
-fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, Malformed> {
+fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, DecodeError> {
     let id = reader.varint()?;
     let (start, end) = (unzigzag(reader.varint()?), unzigzag(reader.varint()?));
     let mut matchers = Vec::new();
@@ -233,14 +236,14 @@ fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, Malformed> {
     })
 }
 
-/// A record, read.
+/// A decoded record of the log.
 #[derive(Debug, PartialEq)]
 pub enum Record<'a> {
     /// Series that are new, with their labels.
     Series(Vec<(u64, &'a [u8])>),
     /// Samples, in the buffer that was given.
     Samples,
-    /// Native histograms.
+    /// Native histograms of several series.
     Histograms(HistogramBatch),
     /// Samples that are there are to be taken out.
     Deletion(Deletion),
@@ -249,8 +252,8 @@ pub enum Record<'a> {
 /// Reads a record; samples come into `columns`, which is emptied before.
 ///
 /// # Errors
-/// [`Malformed`] for anything that is not such a record.
-pub fn take<'a>(record: &'a [u8], columns: &mut SampleBatch) -> Result<Record<'a>, Malformed> {
+/// [`DecodeError`] for anything that is not such a record.
+pub fn take<'a>(record: &'a [u8], columns: &mut SampleBatch) -> Result<Record<'a>, DecodeError> {
     let mut reader = Reader::new(record, WHAT);
     match reader.u8()? {
         SERIES => take_series(reader).map(Record::Series),
@@ -261,7 +264,7 @@ pub fn take<'a>(record: &'a [u8], columns: &mut SampleBatch) -> Result<Record<'a
     }
 }
 
-fn take_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u64, &'a [u8])>, Malformed> {
+fn take_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u64, &'a [u8])>, DecodeError> {
     let mut series = Vec::new();
     let mut last = 0_u64;
     while !reader.rest().is_empty() {
@@ -272,7 +275,7 @@ fn take_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u64, &'a [u8])>, Malfo
     Ok(series)
 }
 
-fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(), Malformed> {
+fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(), DecodeError> {
     columns.clear();
     let count: usize = reader.small()?;
     // Every sample takes ten bytes at least: nothing is allocated for more than there can be.
@@ -299,7 +302,7 @@ fn take_columns(
     count: usize,
     series: &mut Vec<u64>,
     times_ms: &mut Vec<TimeMs>,
-) -> Result<(), Malformed> {
+) -> Result<(), DecodeError> {
     let mut last = 0_u64;
     for _ in 0..count {
         last = last.wrapping_add(unzigzag(reader.varint()?) as u64);
@@ -313,7 +316,7 @@ fn take_columns(
     Ok(())
 }
 
-fn take_histograms(mut reader: Reader<'_>) -> Result<HistogramBatch, Malformed> {
+fn take_histograms(mut reader: Reader<'_>) -> Result<HistogramBatch, DecodeError> {
     let count: usize = reader.small()?;
     if count > reader.rest().len() / 2 {
         return Err(reader.malformed());

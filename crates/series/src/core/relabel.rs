@@ -1,4 +1,5 @@
-//! Relabelling as Prometheus defines it: what a target is called, which samples are kept, and under which labels.
+//! Relabelling as Prometheus defines it: what a target is called, which samples are kept, and under
+//! which labels.
 //!
 //! Specification: prometheus.io/docs/prometheus/latest/configuration/configuration/#relabel_config.
 
@@ -6,15 +7,15 @@ use md5::{Digest, Md5};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use super::promql::anchored;
-use crate::model::LabelsBuilder;
+use egret_metrics_model::LabelsBuilder;
+use egret_metrics_model::matcher::anchored;
 
 /// A regular expression, a separator or a replacement is at most so long, in bytes.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// References of a replacement to what was matched; each may be as long as a label's value.
 const REFERENCES_MAX: usize = 64;
 
-/// What a step does.
+/// Action of a relabelling step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -23,7 +24,7 @@ pub enum Action {
     Replace,
     /// Keeps what matches, and drops everything else.
     Keep,
-    /// Drops what matches.
+    /// Drops what matches, and keeps everything else.
     Drop,
     /// Keeps that of which the sources are the target label.
     KeepEqual,
@@ -67,18 +68,18 @@ impl Action {
 pub struct RelabelConfig {
     /// Labels whose values, joined, are what is matched.
     pub source_labels: Option<Vec<String>>,
-    /// What joins them; `;`.
+    /// Separator of the joined values; `;` if left out.
     pub separator: Option<String>,
-    /// What must match all of it; `(.*)`.
+    /// Regular expression that must match all of it; `(.*)` if left out.
     pub regex: Option<String>,
-    /// See [`Action::HashMod`].
+    /// Number of hash buckets for [`Action::HashMod`].
     #[serde(default)]
     pub modulus: u64,
     /// The label that is set or compared.
     pub target_label: Option<String>,
-    /// What it is set to; `$1`.
+    /// New value of the target label; `$1` if left out.
     pub replacement: Option<String>,
-    /// `replace`.
+    /// What the step does; `replace` if left out.
     #[serde(default)]
     pub action: Action,
 }
@@ -104,7 +105,7 @@ impl Relabeling {
     /// Checks steps and compiles their expressions.
     ///
     /// # Errors
-    /// What is wrong with the first step of which something is.
+    /// What is wrong with the first invalid step.
     pub fn new(configs: &[RelabelConfig]) -> Result<Self, String> {
         let steps = configs.iter().map(Step::new).collect::<Result<_, _>>()?;
         Ok(Self { steps })
@@ -197,7 +198,8 @@ impl Step {
     }
 }
 
-/// The last eight bytes of the MD5 of a text, the highest first: what Prometheus spreads targets by.
+/// The last eight bytes of the MD5 of a text, the highest first: what Prometheus spreads targets
+/// by.
 pub fn hash(text: &str) -> u64 {
     let digest: [u8; 16] = Md5::digest(text.as_bytes()).into();
     let (_, last) = digest.split_at(8);

@@ -1,8 +1,8 @@
 //! Recording and alerting rules in Prometheus's file format, and what becomes of them over time.
 //!
-//! Everything here is told the time and given the answers of queries: [`RuleSpec::evaluate`] asks them and changes
-//! nothing, [`Group::settle`] takes what was found and decides. Whoever drives a group appends what it says and
-//! tells those who wait for alerts.
+//! Everything here is given the time and the answers of queries: [`RuleSpec::evaluate`] runs
+//! queries and changes nothing, [`RuleGroup::settle`] takes the results and decides. The driver of
+//! a group appends the samples that it returns and notifies the receivers of alerts.
 
 mod alert;
 mod file;
@@ -12,30 +12,32 @@ mod notice;
 mod rule;
 mod status;
 
+use egret_metrics_model::{Labels, TimeMs};
+
 pub use alert::{AlertState, FOR_GRACE_MS, OUTAGE_TOLERANCE_MS, RESOLVED_KEPT_MS};
 pub use file::{RuleFileError, parse};
 pub use filter::{RuleFilter, RuleType, takes};
-pub use group::{Begin, Group, Settled, Telling};
+pub use group::{GroupEvaluation, GroupStart, NotifyOptions, RuleGroup};
 pub use notice::{
-    Fingerprint, Ledger, Notice, Occasion, alertmanager_body, task_body, webhook_body,
+    AlertNotification, Fingerprint, NotificationKey, NotificationLog, alertmanager_body, task_body,
+    webhook_body,
 };
 pub use rule::{
-    AlertSpec, Evaluate, Found, GroupSpec, RuleKind, RuleSpec, Surroundings, Text, last_samples,
+    AlertSpec, EvalEnvironment, Evaluate, GroupSpec, RuleKind, RuleResult, RuleSpec, TemplateText,
+    last_samples,
 };
 pub use status::{
     AlertStatus, AlertsStatus, GroupStatus, Health, RuleStatus, RulesStatus, labels_as_map,
     moment_or_never,
 };
 
-use crate::model::{Labels, TimeMs};
-
 /// A sample to be appended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewSample {
-    /// Of which series.
+    /// Labels of the sample's series.
     pub labels: Labels,
-    /// When.
+    /// Time of the sample, in milliseconds.
     pub time_ms: TimeMs,
-    /// What.
+    /// Value of the sample.
     pub value: f64,
 }

@@ -1,8 +1,9 @@
-//! When something is done that is done again and again: each thing at a moment of its own within the interval, so
-//! that not everything is done at once, and the same moment after a restart.
+//! Schedules of periodic work: each item has a fixed moment of its own within the interval, so that
+//! work is spread out, and the same moment after a restart.
+
+use egret_metrics_model::TimeMs;
 
 use super::relabel::hash;
-use crate::model::TimeMs;
 
 /// An interval and a place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct Schedule {
 
 /// When it is done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Next {
+pub struct NextRun {
     /// At which time; when it is past, at once.
     pub at: TimeMs,
     /// How many times it was not done that it should have been.
@@ -44,15 +45,15 @@ impl Schedule {
         now + self.interval_ms - (now - self.offset_ms).rem_euclid(self.interval_ms)
     }
 
-    /// The time after `last`, now that what was due at `last` is done. The latest one that has passed, where some
-    /// have; with a clock that was set back it begins anew.
-    pub fn after(&self, last: TimeMs, now: TimeMs) -> Next {
+    /// The time after `last`, now that what was due at `last` is done. The latest one that has
+    /// passed, where some have; with a clock that was set back it begins anew.
+    pub fn after(&self, last: TimeMs, now: TimeMs) -> NextRun {
         let passed = (now - last) / self.interval_ms;
         if now < last - self.interval_ms {
             let at = self.first(now);
-            return Next { at, missed: 0 };
+            return NextRun { at, missed: 0 };
         }
-        Next {
+        NextRun {
             at: last + passed.max(1) * self.interval_ms,
             missed: passed.max(1) as u64 - 1,
         }

@@ -1,7 +1,7 @@
 //! Scraping: which targets there are, and what becomes of what they show.
 //!
-//! Files have the shape of Prometheus's `scrape_config`. Everything here is told the time and given the text that a
-//! target showed; the loops that fetch it are in `worker`.
+//! Files have the shape of Prometheus's `scrape_config`. Everything here is told the time and given
+//! the text that a target showed; the loops that fetch it are in `worker`.
 
 mod collect;
 mod config;
@@ -11,9 +11,9 @@ mod target;
 
 pub use collect::{Collect, Exposition};
 pub use config::{
-    Credentials, FileDiscovery, Held, ScrapeConfig, ScrapeDefaults, ScrapeFileError, ScrapeLimits,
-    Secret, TargetGroup, parse, parse_groups,
+    Credentials, FileDiscovery, ScrapeConfig, ScrapeDefaults, ScrapeFileError, ScrapeLimits,
+    Secret, SecretSource, TargetGroup, parse, parse_groups,
 };
-pub use intake::{Intake, Page, Taken};
+pub use intake::{Intake, ScrapePage, ScrapeResult};
 pub use status::{DroppedStatus, TargetHealth, TargetStatus, TargetsStatus};
-pub use target::{Target, Targets, find};
+pub use target::{ScrapeTarget, Targets, find};

@@ -1,5 +1,5 @@
-//! YAML as Prometheus's files have it, read strictly and within bounds: what nobody declared, what occurs twice and
-//! what unfolds without end is refused.
+//! YAML as Prometheus's files have it, read strictly and within bounds: unknown properties,
+//! duplicates and unbounded alias expansion are errors.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_saphyr::Spanned;
 
-use super::promql::duration_ms;
+use egret_metrics_model::number::{DURATION_MS_MAX, duration_ms};
 
 /// A text is at most so long, in bytes.
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
@@ -20,7 +20,7 @@ pub struct YamlError {
     pub line: u64,
     /// Where in the line, from 1.
     pub column: u64,
-    /// What is wrong.
+    /// Description of what is wrong.
     pub problem: String,
 }
 
@@ -34,7 +34,7 @@ pub fn read<T: DeserializeOwned + Default>(text: &str) -> Result<T, YamlError> {
         return Err(YamlError {
             line: 0,
             column: 0,
-            problem: format!("{size} bytes are more than {TEXT_BYTES_MAX}: divide the file"),
+            problem: format!("{size} bytes are more than {TEXT_BYTES_MAX}: split the file"),
         });
     }
     let options = serde_saphyr::options! { with_snippet: false };
@@ -64,7 +64,7 @@ pub fn place<T>(value: &Spanned<T>) -> (u64, u64) {
 
 /// A duration as Prometheus's files have it, `1h30m` or `0`, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DurationMs(pub i64);
+pub(crate) struct DurationMs(pub i64);
 
 /// By the largest unit that says it exactly.
 impl fmt::Display for DurationMs {
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for DurationMs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let has_unit = text == "0" || text.ends_with(|c: char| c.is_ascii_alphabetic());
-        let read = duration_ms(&text).filter(|ms| has_unit && *ms >= 0);
+        let read = duration_ms(&text).filter(|ms| has_unit && (0..=DURATION_MS_MAX).contains(ms));
         read.map(Self).ok_or_else(|| {
             D::Error::custom(format!(
                 "not a valid duration string: {text:?}, write 1h30m"

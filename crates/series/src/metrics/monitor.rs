@@ -1,4 +1,5 @@
-//! What the loops of rules and targets count, and the telling of alerts. Without a registry they count for nobody.
+//! Metrics of the loops of rules and targets, and of the notification of alerts. Without a registry
+//! they are counted and not shown.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ fn times() -> Histogram {
     Histogram::new(exponential_buckets(0.000_1, 2.0, 21))
 }
 
-/// What becomes of rules.
+/// Metrics of the evaluation of rules.
 #[derive(Clone, Debug)]
 pub struct RuleMetrics {
     evaluations: Counter,
@@ -35,7 +36,7 @@ impl Default for RuleMetrics {
 }
 
 impl RuleMetrics {
-    /// Has them shown.
+    /// Registers the metrics in `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("egret_series");
         registry.register(
@@ -45,17 +46,17 @@ impl RuleMetrics {
         );
         registry.register(
             "rule_evaluation_failures",
-            "Evaluations of rules that failed, or of which the result was not kept",
+            "Evaluations of rules that failed, or whose result could not be written",
             self.failures.clone(),
         );
         registry.register(
             "rule_missed_evaluations",
-            "Evaluations of groups that were due while an earlier one lasted",
+            "Evaluations of groups that were skipped because the previous one was still running",
             self.missed.clone(),
         );
         registry.register_with_unit(
             "rule_duration",
-            "Time from the begin of a rule's evaluation until its samples are kept",
+            "Time from the start of a rule's evaluation until its samples are written",
             Unit::Seconds,
             self.duration.clone(),
         );
@@ -74,7 +75,7 @@ impl RuleMetrics {
     }
 }
 
-/// What becomes of targets.
+/// Metrics of the scrapes of targets.
 #[derive(Clone, Debug)]
 pub struct ScrapeMetrics {
     scrapes: Counter,
@@ -98,18 +99,18 @@ impl Default for ScrapeMetrics {
 }
 
 impl ScrapeMetrics {
-    /// Has them shown.
+    /// Registers the metrics in `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("egret_series");
         registry.register("scrapes", "Scrapes of targets", self.scrapes.clone());
         registry.register(
             "scrape_failures",
-            "Scrapes that failed: no answer, or one that cannot be taken",
+            "Scrapes that failed: no answer, or an invalid one",
             self.failures.clone(),
         );
         registry.register(
             "scraped_samples",
-            "Samples that targets showed",
+            "Samples that targets exposed",
             self.samples.clone(),
         );
         registry.register_with_unit(
@@ -135,7 +136,7 @@ struct ReceiverLabels {
     receiver: String,
 }
 
-/// What becomes of alerts.
+/// Metrics of the notification of receivers.
 #[derive(Clone, Debug, Default)]
 pub struct NoticeMetrics {
     told: Family<ReceiverLabels, Counter>,
@@ -143,29 +144,29 @@ pub struct NoticeMetrics {
 }
 
 impl NoticeMetrics {
-    /// Has them shown.
+    /// Registers the metrics in `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("egret_series");
         registry.register(
             "alerts_told",
-            "Alerts that a receiver was told of: that they fire, or do no more",
+            "Notifications of firing and resolved alerts that a receiver accepted",
             self.told.clone(),
         );
         registry.register(
             "alert_failures",
-            "Alerts that a receiver could not be told of; it is tried again",
+            "Notifications of alerts that could not be delivered to a receiver; they are retried",
             self.failures.clone(),
         );
     }
 
-    /// A receiver was told of so many alerts.
+    /// Counts alerts that a receiver has got.
     pub(crate) fn told(&self, receiver: &str, count: usize) {
         self.told
             .get_or_create(&labels(receiver))
             .inc_by(count as u64);
     }
 
-    /// A receiver could not be told of so many alerts.
+    /// Counts alerts that could not be sent to a receiver.
     pub(crate) fn failed(&self, receiver: &str, count: usize) {
         self.failures
             .get_or_create(&labels(receiver))

@@ -1,30 +1,36 @@
-//! Which series a shard has, and what of its log blocks have already: what lets the front of the log go.
+//! Checkpoint of a shard: its series, and which part of its log blocks have already. It allows the
+//! front of the log to be cut off.
 //!
-//! A file `checkpoint-<16 hex digits>`, of which the digits are the number of the first record that is not in it. It is
-//! a sequence of frames ([`crate::core::block::frame`]), each after its length (4 bytes, little endian): the head,
-//! series in pieces, and an empty one at the end. The head holds format version, the two numbers of [`InBlocks`], the
-//! next number of a series (varints; the time in zigzag); a piece for each series its number (the difference to the
-//! one before) and its labels ([`Labels::as_key`]).
+//! A file `checkpoint-<16 hex digits>`, of which the digits are the number of the first record that
+//! is not in it. It is a sequence of frames ([`egret_blocks::core::frame`]), each after its length
+//! (4 bytes, little endian): the head, series in pieces, and an empty one at the end. The head
+//! holds format version, the two numbers of [`FlushWatermark`], the next number of a series
+//! (varints; the time in zigzag); a piece for each series its number (the difference to the one
+//! before) and its labels ([`Labels::as_key`]).
 
 use std::io;
 
-use egret_base::codec::{Malformed, Reader, put_bytes, put_varint, unzigzag, zigzag};
+use egret_base::codec::{DecodeError, Reader, put_bytes, put_varint, unzigzag, zigzag};
+use egret_blocks::core::frame::{open_frame, put_frame};
 use egret_log::{Disk, DiskFile, Seq, write_all};
+use egret_metrics_model::{Labels, TimeMs};
 
 use super::file_error;
-use crate::core::block::frame::{open_frame, put_frame};
 use crate::error::SeriesError;
-use crate::model::{Labels, TimeMs};
 
 const FORMAT_VERSION: u64 = 1;
 const WHAT: &str = "a checkpoint of series";
 const PREFIX: &str = "checkpoint-";
 const NEW: &str = "checkpoint.new";
 
+/// What is tried when the content of a file cannot be read.
+const READING: &str = "reading";
+
 /// Series of a piece, at most.
 const PIECE_SERIES: usize = 1_024;
 
-/// A piece that has so many bytes takes no other series, whatever their labels: it is far below what is read.
+/// A piece that has so many bytes takes no other series, whatever their labels: it is far below
+/// what is read.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The largest frame that is read, in bytes.
@@ -32,28 +38,28 @@ const FRAME_BYTES_MAX: u32 = 256 << 20;
 
 /// What blocks have already of a log: the samples before `end` of records below `seq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InBlocks {
-    /// See above.
+pub struct FlushWatermark {
+    /// First record that blocks do not cover.
     pub seq: Seq,
-    /// See above.
+    /// Blocks have the samples before this time.
     pub end: TimeMs,
 }
 
-impl InBlocks {
-    /// Nothing.
+impl FlushWatermark {
+    /// Blocks have nothing of the log.
     pub const NOTHING: Self = Self {
         seq: Seq::FIRST,
         end: TimeMs::MIN,
     };
 }
 
-/// See the module.
+/// The series of a shard, and what of its log blocks have already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The first record that is not in it.
     pub at: Seq,
-    /// What blocks have.
-    pub in_blocks: InBlocks,
+    /// What blocks have of the log.
+    pub in_blocks: FlushWatermark,
     /// The number of the next new series.
     pub next_number: u64,
     /// Every series by its number, ascending.
@@ -150,41 +156,87 @@ impl Checkpoint {
     /// Reads the latest one of a directory, if there is any.
     ///
     /// # Errors
-    /// [`SeriesError::Io`] and [`SeriesError::Malformed`].
+    /// [`SeriesError::Io`], [`SeriesError::DecodeError`] and [`SeriesError::UnknownVersion`].
     pub fn read<D: Disk>(disk: &D) -> Result<Option<Self>, SeriesError> {
         let Some(at) = list(disk)?.into_iter().max() else {
             return Ok(None);
         };
         let name = name_of(at);
-        let failed = file_error(disk, "reading", &name);
-        let mut frames = Vec::new();
-        let mut read = || -> io::Result<Result<(), Malformed>> {
-            let file = disk.open(&name)?;
-            let mut offset = 0;
-            loop {
-                let bad = Malformed { what: WHAT };
-                let length = egret_log::read_exactly(&file, offset, 4)?;
-                let Ok(length) = <[u8; 4]>::try_from(length) else {
-                    return Ok(Err(bad));
-                };
-                let length = u32::from_le_bytes(length);
-                if length > FRAME_BYTES_MAX || offset + u64::from(length) > file.size_bytes()? {
-                    return Ok(Err(bad));
-                }
-                let frame = egret_log::read_exactly(&file, offset + 4, length as usize)?;
-                offset += 4 + u64::from(length);
-                match open_frame(&frame, WHAT) {
-                    Err(error) => return Ok(Err(error)),
-                    Ok(body) if body.is_empty() && !frames.is_empty() => return Ok(Ok(())),
-                    Ok(body) => frames.push(body),
-                }
+        let file = disk
+            .open(&name)
+            .map_err(file_error(disk, "opening", &name))?;
+        let read = read_frames(&file).and_then(|frames| Ok(decode(at, &frames)?));
+        let path = format!("{}/{name}", disk.place());
+        read.map(Some).map_err(|error| match error {
+            ReadError::Io(error) => file_error(disk, READING, &name)(error),
+            ReadError::Malformed(malformed) => SeriesError::Malformed {
+                place: path,
+                malformed,
+            },
+            ReadError::UnknownVersion(version) => SeriesError::UnknownVersion {
+                file: path,
+                version,
+                known: FORMAT_VERSION,
+            },
+        })
+    }
+}
+
+/// Whether an error of [`Checkpoint::read`] says that the file is damaged: it is not what was
+/// written, or the disk has lost a part of it. What cannot be read now, or by this version, may be
+/// whole.
+pub(crate) fn is_damage(error: &SeriesError) -> bool {
+    match error {
+        SeriesError::Malformed { .. } => true,
+        SeriesError::Io { action, source, .. } => *action == READING && egret_log::is_lost(source),
+        _ => false,
+    }
+}
+
+/// Why the content of a file was not taken for a checkpoint.
+enum ReadError {
+    Io(io::Error),
+    Malformed(DecodeError),
+    UnknownVersion(u64),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<DecodeError> for ReadError {
+    fn from(malformed: DecodeError) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+/// The frames of a file without the empty one at the end. Of another version, only the head is
+/// read: what follows may be laid out in another way.
+fn read_frames(file: &impl DiskFile) -> Result<Vec<Vec<u8>>, ReadError> {
+    let bad = DecodeError { what: WHAT };
+    let mut frames = Vec::new();
+    let mut offset = 0;
+    loop {
+        let length = egret_log::read_exactly(file, offset, 4)?;
+        let length = <[u8; 4]>::try_from(length).map_err(|_| bad)?;
+        let length = u32::from_le_bytes(length);
+        if length > FRAME_BYTES_MAX || offset + u64::from(length) > file.size_bytes()? {
+            return Err(bad.into());
+        }
+        let frame = egret_log::read_exactly(file, offset + 4, length as usize)?;
+        offset += 4 + u64::from(length);
+        let body = open_frame(&frame, WHAT)?;
+        if frames.is_empty() {
+            let version = Reader::new(&body, WHAT).varint()?;
+            if version != FORMAT_VERSION {
+                return Err(ReadError::UnknownVersion(version));
             }
-        };
-        let decoded = read().map_err(failed)?.and_then(|()| decode(at, &frames));
-        let place = format!("{}/{name}", disk.place());
-        decoded
-            .map(Some)
-            .map_err(|malformed| SeriesError::Malformed { place, malformed })
+        } else if body.is_empty() {
+            return Ok(frames);
+        }
+        frames.push(body);
     }
 }
 
@@ -193,14 +245,13 @@ fn list<D: Disk>(disk: &D) -> Result<Vec<Seq>, SeriesError> {
     Ok(names.iter().filter_map(|name| parse(name)).collect())
 }
 
-fn decode(at: Seq, frames: &[Vec<u8>]) -> Result<Checkpoint, Malformed> {
-    let bad = Malformed { what: WHAT };
+fn decode(at: Seq, frames: &[Vec<u8>]) -> Result<Checkpoint, DecodeError> {
+    let bad = DecodeError { what: WHAT };
     let (head, pieces) = frames.split_first().ok_or(bad)?;
     let mut head = Reader::new(head, WHAT);
-    if head.varint()? != FORMAT_VERSION {
-        return Err(bad);
-    }
-    let in_blocks = InBlocks {
+    // The version, which was compared before the other frames were read.
+    head.varint()?;
+    let in_blocks = FlushWatermark {
         seq: Seq(head.varint()?),
         end: unzigzag(head.varint()?),
     };
@@ -217,14 +268,15 @@ fn decode(at: Seq, frames: &[Vec<u8>]) -> Result<Checkpoint, Malformed> {
     }
     let is_sorted = series.is_sorted_by(|one, other| one.0 < other.0);
     let is_whole = series.last().is_none_or(|(last, _)| *last < next_number);
-    match head.rest().is_empty() && is_sorted && is_whole {
-        true => Ok(Checkpoint {
+    if head.rest().is_empty() && is_sorted && is_whole {
+        Ok(Checkpoint {
             at,
             in_blocks,
             next_number,
             series,
-        }),
-        false => Err(bad),
+        })
+    } else {
+        Err(bad)
     }
 }
 

@@ -1,28 +1,29 @@
-//! A deletion that is under way: written before anything is deleted and removed when all is, so that one that was
-//! begun is finished after a crash.
+//! A deletion that is under way: written before anything is deleted and removed when all is, so
+//! that one that was begun is finished after a crash.
 //!
-//! The file `deletion` is a frame ([`crate::core::block::frame`]) with the ids of the blocks that there were (how many,
-//! then each as a varint), and what the log's record has. Blocks that are made later have nothing of what was deleted.
+//! The file `deletion` is a frame ([`egret_blocks::core::frame`]) with the ids of the blocks that
+//! there were (how many, then each as a varint), and what the log's record has. Blocks that are
+//! made later have nothing of what was deleted.
 
 use std::io;
 
-use egret_base::codec::{Malformed, Reader, put_varint};
+use egret_base::codec::{DecodeError, Reader, put_varint};
+use egret_blocks::core::BlockId;
+use egret_blocks::core::frame::{open_frame, put_frame};
 use egret_log::{Disk, DiskFile, read_exactly, write_all};
 
 use super::file_error;
-use crate::core::block::BlockId;
-use crate::core::block::frame::{open_frame, put_frame};
 use crate::core::record::{self, Deletion, Record, SampleBatch};
 use crate::error::SeriesError;
 
 const NAME: &str = "deletion";
 const NEW: &str = "deletion.new";
-const WHAT: &str = "a deletion that was under way";
+const WHAT: &str = "an unfinished deletion";
 
 /// A deletion and the blocks that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnderWay {
-    /// What is deleted.
+    /// The deletion under way.
     pub deletion: Deletion,
     /// The blocks that there were when it began.
     pub blocks: Vec<BlockId>,
@@ -56,7 +57,7 @@ pub fn begin<D: Disk>(disk: &D, under_way: &UnderWay) -> Result<(), SeriesError>
 /// The deletion that is under way, if there is one.
 ///
 /// # Errors
-/// [`SeriesError::Io`] and [`SeriesError::Malformed`].
+/// [`SeriesError::Io`] and [`SeriesError::DecodeError`].
 pub fn under_way<D: Disk>(disk: &D) -> Result<Option<UnderWay>, SeriesError> {
     let read = || -> io::Result<Option<Vec<u8>>> {
         if !disk.list()?.iter().any(|name| name == NAME) {
@@ -76,7 +77,7 @@ pub fn under_way<D: Disk>(disk: &D) -> Result<Option<UnderWay>, SeriesError> {
         .map_err(|malformed| SeriesError::Malformed { place, malformed })
 }
 
-fn decode(body: &[u8]) -> Result<UnderWay, Malformed> {
+fn decode(body: &[u8]) -> Result<UnderWay, DecodeError> {
     let mut reader = Reader::new(body, WHAT);
     let mut blocks = Vec::new();
     for _ in 0..reader.varint()? {
@@ -84,7 +85,7 @@ fn decode(body: &[u8]) -> Result<UnderWay, Malformed> {
     }
     match record::take(reader.rest(), &mut SampleBatch::default())? {
         Record::Deletion(deletion) => Ok(UnderWay { deletion, blocks }),
-        _ => Err(Malformed { what: WHAT }),
+        _ => Err(DecodeError { what: WHAT }),
     }
 }
 

@@ -11,33 +11,33 @@ const SECRET_BYTES_MAX: u64 = 64 << 10;
 
 /// Why files cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub(crate) enum FileError {
     /// The pattern is none.
-    #[error("{pattern:?} is no pattern of paths: {reason}")]
+    #[error("{pattern:?} is not a path pattern: {reason}")]
     Pattern {
-        /// The pattern.
+        /// Pattern of paths, as given.
         pattern: String,
-        /// Why not.
+        /// Why it is no pattern.
         reason: String,
     },
-    /// It matches more than can be meant.
-    #[error("{pattern:?} matches more than {FILES_MAX} files: name them more exactly")]
+    /// The pattern matches too many files.
+    #[error("{pattern:?} matches more than {FILES_MAX} files: use a narrower pattern")]
     TooMany {
-        /// The pattern.
+        /// Pattern of paths, as given.
         pattern: String,
     },
-    /// It is there and cannot be read.
+    /// The file exists and cannot be read.
     #[error("{path} cannot be read: {source}")]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why not.
+        /// Why it cannot be read.
         source: io::Error,
     },
-    /// It is too long.
-    #[error("{path} is longer than {max} bytes: divide it")]
+    /// The file is too long.
+    #[error("{path} is longer than {max} bytes: split it")]
     TooLong {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The most it may have.
         max: u64,
@@ -47,18 +47,21 @@ pub enum FileError {
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// Where it is.
+    /// Path of the file.
     pub path: String,
-    /// What is in it.
+    /// Contents of the file.
     pub text: String,
 }
 
-/// The files that patterns match, each once, in the order of their paths. A pattern without `*`, `?` or `[` names a
-/// file that must be there.
+/// The files that patterns match, each once, in the order of their paths. A pattern without `*`,
+/// `?` or `[` names a file that must be there.
 ///
 /// # Errors
-/// [`FileError`] of the first pattern or file that something is wrong with.
-pub fn read_matching(patterns: &[String], bytes_max: u64) -> Result<Vec<Document>, FileError> {
+/// [`FileError`] of the first invalid pattern or unreadable file.
+pub(crate) fn read_matching(
+    patterns: &[String],
+    bytes_max: u64,
+) -> Result<Vec<Document>, FileError> {
     let mut paths = std::collections::BTreeSet::new();
     for pattern in patterns {
         if !pattern.contains(['*', '?', '[']) {
@@ -95,7 +98,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<String, FileError> {
     let mut text = String::new();
     // Opening a pipe would wait for its writer.
     if !path.metadata().map_err(unreadable)?.is_file() {
-        let reason = "it is no regular file";
+        let reason = "it is not a regular file";
         return Err(unreadable(io::Error::new(
             io::ErrorKind::InvalidInput,
             reason,
@@ -105,12 +108,13 @@ fn read(path: &Path, bytes_max: u64) -> Result<String, FileError> {
     // One byte more says that it is too long.
     let mut limited = file.take(bytes_max + 1);
     limited.read_to_string(&mut text).map_err(unreadable)?;
-    match text.len() as u64 > bytes_max {
-        true => Err(FileError::TooLong {
+    if text.len() as u64 > bytes_max {
+        Err(FileError::TooLong {
             path: shown(),
             max: bytes_max,
-        }),
-        false => Ok(text),
+        })
+    } else {
+        Ok(text)
     }
 }
 
@@ -118,7 +122,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<String, FileError> {
 ///
 /// # Errors
 /// When it cannot be read or is too long.
-pub fn read_secret(path: &str) -> Result<String, FileError> {
+pub(crate) fn read_secret(path: &str) -> Result<String, FileError> {
     Ok(read(Path::new(path), SECRET_BYTES_MAX)?.trim().to_owned())
 }
 

@@ -1,10 +1,9 @@
 //! The only place that touches disk or SQL.
 
-pub mod block;
-pub mod catalog;
 pub mod checkpoint;
 pub mod deletion;
 pub mod files;
+pub(crate) mod ha_tracker;
 pub mod replicas;
 pub mod statistics;
 
@@ -15,19 +14,22 @@ use egret_log::Disk;
 
 use crate::error::SeriesError;
 
-/// The error of something that was tried with a file of a directory.
+/// The error of an operation on a file of a directory.
 fn file_error<D: Disk>(
     disk: &D,
     action: &'static str,
     name: &str,
 ) -> impl FnOnce(io::Error) -> SeriesError {
     let path = format!("{}/{name}", disk.place());
-    move |error| match egret_log::is_full(&error) {
-        true => SeriesError::DiskFull { place: path },
-        false => SeriesError::Io {
-            action,
-            path: path.into(),
-            source: Arc::new(error),
-        },
+    move |error| {
+        if egret_log::is_full(&error) {
+            SeriesError::DiskFull { place: path }
+        } else {
+            SeriesError::Io {
+                action,
+                path: path.into(),
+                source: Arc::new(error),
+            }
+        }
     }
 }

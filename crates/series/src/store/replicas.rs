@@ -1,5 +1,5 @@
-//! Which replica of each cluster is elected: the file `replicas`, an object of JSON with the replica by cluster. It is
-//! written when another is elected, so that a restart does not change whom is listened to.
+//! The elected replica of each cluster: the file `replicas`, a JSON object with the replica by
+//! cluster. It is written at each election, so that a restart does not change the elected replica.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,11 +11,11 @@ use crate::error::SeriesError;
 
 const NAME: &str = "replicas";
 
-/// Replicas by cluster.
+/// Elected replica of each cluster.
 pub type ByCluster = BTreeMap<Box<str>, Box<str>>;
 
-/// What was elected when the file was written; nothing when there is none. One that cannot be understood is told of
-/// and counts for nothing: all that is lost is who was elected.
+/// The replicas that were elected when the file was written; none if there is no file. A file that
+/// cannot be parsed is logged and counts as missing: replicas are then elected anew.
 ///
 /// # Errors
 /// [`SeriesError::Io`].
@@ -27,12 +27,12 @@ pub fn read(directory: &Path) -> Result<ByCluster, SeriesError> {
         Err(error) => return Err(SeriesError::io("reading", &path, error)),
     };
     Ok(serde_json::from_slice(&text).unwrap_or_else(|error| {
-        tracing::warn!(%error, path = %path.display(), "who is elected cannot be read: replicas are elected anew");
+        tracing::warn!(%error, path = %path.display(), "cannot read the elected replicas; replicas are elected again");
         ByCluster::new()
     }))
 }
 
-/// Writes who is elected, durably.
+/// Writes the elected replicas, durably.
 ///
 /// # Errors
 /// [`SeriesError::Io`].

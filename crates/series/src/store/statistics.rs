@@ -1,5 +1,5 @@
-//! The statistics of a PostgreSQL server as metrics, named as postgres_exporter names them, so that its dashboards and
-//! alert rules fit. Versions 15 to 18.
+//! The statistics of a PostgreSQL server as metrics, named as postgres_exporter names them, so that
+//! its dashboards and alert rules fit. Versions 15 to 18.
 
 mod application_names;
 mod texts;
@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use egret_base::lifecycle::BoxFuture;
+use egret_metrics_model::METRIC_NAME;
+use egret_metrics_wire::MetricKind;
+use egret_metrics_wire::exposition::{TextFormat, append_metadata, append_sample};
 use egret_postgres::Databases;
 use egret_postgres::tokio_postgres::types::{ToSql, Type};
 use egret_postgres::tokio_postgres::{self, Client, Row};
@@ -16,11 +19,8 @@ use tokio::sync::Mutex;
 use self::application_names::ApplicationNames;
 use self::texts::Family;
 use crate::core::scrape::Collect;
-use crate::model::METRIC_NAME;
-use crate::wire::MetricKind;
-use crate::wire::exposition::{TextFormat, append_metadata, append_sample};
 
-/// What of the statistics is read.
+/// Limits of the statistics that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatisticsLimits {
     /// Tables, those with the most rows.
@@ -29,7 +29,8 @@ pub struct StatisticsLimits {
     pub statements_max: u32,
     /// Groups of sessions, the largest.
     pub activities_max: u32,
-    /// Names that clients have given their sessions; those of all others count together, as `other`.
+    /// Names that clients have given their sessions; those of all others count together, as
+    /// `other`.
     pub application_names_max: u32,
 }
 
@@ -61,7 +62,8 @@ struct Session {
 const OTHER: &str = "other";
 
 impl PostgresStatistics {
-    /// Of the server of these databases. The role of their sessions needs `pg_monitor` to see everything.
+    /// Of the server of these databases. The role of their sessions needs `pg_monitor` to see
+    /// everything.
     pub fn new(databases: Databases, limits: StatisticsLimits) -> Self {
         Self {
             databases,
@@ -72,8 +74,11 @@ impl PostgresStatistics {
     }
 
     async fn open(&self) -> Result<Session, String> {
-        let client = self.databases.maintenance_client().await;
-        let client = client.map_err(|error| error.to_string())?;
+        let client = self
+            .databases
+            .maintenance_client()
+            .await
+            .map_err(|error| error.to_string())?;
         let opened = async {
             client.batch_execute(texts::manners()).await?;
             let version = client.query_one(texts::version(), &[]).await?.get(0);
@@ -96,7 +101,7 @@ impl PostgresStatistics {
             match self.open().await {
                 Ok(session) => *held = Some(session),
                 Err(error) => {
-                    tracing::debug!(error, "no connection for statistics");
+                    tracing::debug!(error, "cannot connect to PostgreSQL for statistics");
                     *held = None;
                 }
             }
@@ -124,7 +129,7 @@ impl PostgresStatistics {
                 tracing::debug!(
                     family = family.prefix,
                     error,
-                    "some statistics cannot be read"
+                    "cannot read some statistics of PostgreSQL"
                 );
             }
         }
@@ -179,7 +184,8 @@ fn append_gauge(name: &str, help: &str, value: f64, text: &mut String) {
     append_sample([(METRIC_NAME, name)].into_iter(), value, None, format, text);
 }
 
-/// Columns of text are labels, columns of numbers are metrics; one named `metric_name` names the metric of its row.
+/// Columns of text are labels, columns of numbers are metrics; one named `metric_name` names the
+/// metric of its row.
 fn append_rows(
     family: &Family,
     rows: &[Row],

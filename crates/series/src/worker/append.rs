@@ -1,15 +1,15 @@
-//! What the loops that bring samples need: somebody who keeps them, and the time.
+//! What the loops that bring samples need: a store for the samples, and the time.
 
 use egret_base::lifecycle::BoxFuture;
 use egret_base::{Clock, Timestamp};
+use egret_metrics_model::TimeMs;
 
 use crate::core::rules::NewSample;
 use crate::core::schedule::Schedule;
-use crate::model::TimeMs;
 
-/// What became of samples that were appended.
+/// Outcome of an append.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Appended {
+pub struct AppendResult {
     /// Samples that were not kept: others of their time are there, or they are too old.
     pub refused: u64,
 }
@@ -18,17 +18,18 @@ pub struct Appended {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("samples cannot be appended: {message}")]
 pub struct AppendError {
-    /// What failed.
+    /// Description of what failed.
     pub message: String,
 }
 
-/// Keeps samples.
+/// Stores samples of rules and scrapes.
 pub trait Append: Send + Sync {
-    /// Appends samples. The answer comes when they are kept as durably as the configuration promises.
+    /// Appends samples. The answer comes when they are kept as durably as the configuration
+    /// promises.
     fn append<'a>(
         &'a self,
         samples: &'a [NewSample],
-    ) -> BoxFuture<'a, Result<Appended, AppendError>>;
+    ) -> BoxFuture<'a, Result<AppendResult, AppendError>>;
 }
 
 pub(super) fn now_ms(clock: &dyn Clock) -> TimeMs {
@@ -42,8 +43,8 @@ pub(super) fn timestamp(time: TimeMs) -> Timestamp {
 /// How often the clock is looked at while something waits for it, as an operator may set it.
 const LOOK_INTERVAL_MS: u64 = 10_000;
 
-/// Waits until a time of a schedule, and returns it. A clock that was set back far leaves that time too far
-/// ahead: it is the schedule's first time from there on then.
+/// Waits until a time of a schedule, and returns it. A clock that was set back far leaves that time
+/// too far ahead: it is the schedule's first time from there on then.
 pub(super) async fn wait_until(clock: &dyn Clock, schedule: &Schedule, mut at: TimeMs) -> TimeMs {
     loop {
         let now = now_ms(clock);

@@ -1,24 +1,25 @@
-//! Samples are taken out of heads and blocks, once, whatever happens on the way.
+//! Deletes samples from heads and blocks, exactly once across failures and restarts.
 
 use std::sync::Arc;
 
+use egret_blocks::catalog::Catalog;
 use egret_log::Disk;
+use egret_metrics_model::LabelMatcher;
 
 use super::flush::Perform;
-use crate::core::promql::LabelMatcher;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
-use crate::store::catalog::Catalog;
 use crate::store::deletion::{self, UnderWay};
 
-/// A deletion in all shards and blocks. Nothing is written to blocks, and no blocks are merged, meanwhile.
+/// A deletion in all shards and blocks. Nothing is written to blocks, and no blocks are merged,
+/// meanwhile.
 pub(crate) struct Delete<'a, D: Disk> {
-    /// For each shard: has something done by its thread.
+    /// For each shard: runs a closure on its thread.
     pub performs: &'a [Perform<'a>],
     /// For each shard: writes a deletion to its log and does it.
     pub submit: &'a dyn Fn(usize, Arc<Deletion>) -> Result<(), SeriesError>,
     pub catalog: &'a Catalog<D>,
-    /// Where it is remembered.
+    /// Disk of the file that records the deletion.
     pub disk: &'a D,
 }
 
@@ -27,7 +28,7 @@ impl<D: Disk> Delete<'_, D> {
     ///
     /// # Errors
     /// [`SeriesError`]: what was not done is done by [`Delete::go_on`].
-    pub fn run(&self, deletion: Deletion) -> Result<(), SeriesError> {
+    pub(crate) fn run(&self, deletion: Deletion) -> Result<(), SeriesError> {
         let snapshot = self.catalog.snapshot();
         let within = snapshot.within(deletion.start, deletion.end);
         let under_way = UnderWay {
@@ -42,7 +43,7 @@ impl<D: Disk> Delete<'_, D> {
     ///
     /// # Errors
     /// As of [`Delete::run`].
-    pub fn go_on(&self) -> Result<(), SeriesError> {
+    pub(crate) fn go_on(&self) -> Result<(), SeriesError> {
         match deletion::under_way(self.disk)? {
             Some(under_way) => self.finish(under_way),
             None => Ok(()),
@@ -59,14 +60,19 @@ impl<D: Disk> Delete<'_, D> {
                 (self.submit)(shard, deletion.clone())?;
             }
         }
-        let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
-        let matchers = matchers.collect::<Result<Vec<_>, _>>()?;
+        let matchers = deletion
+            .matchers
+            .iter()
+            .cloned()
+            .map(LabelMatcher::new)
+            .collect::<Result<Vec<_>, _>>()?;
         let snapshot = self.catalog.snapshot();
         for block in blocks.into_iter().filter_map(|id| snapshot.block(id)) {
             let series = match block.select(&matchers) {
                 Ok(series) => series,
                 Err(error) => {
-                    // One that cannot be relied on is set aside: nobody reads what would be deleted of it.
+                    // A corrupt block is set aside and no longer read, so nothing of it need be
+                    // deleted.
                     self.catalog.note(&error)?;
                     match self.catalog.snapshot().block(block.id()) {
                         None => continue,

@@ -1,26 +1,28 @@
-//! What a target shows, by HTTP: asked for with the credentials of its job, unpacked, within its limits.
+//! What a target shows, by HTTP: asked for with the credentials of its job, unpacked, within its
+//! limits.
 
 use std::io::Read;
 use std::time::Duration;
 
+use egret_metrics_wire::exposition::TextFormat;
 use egret_outgoing::{ClientOptions, Destinations, OutgoingClient, OutgoingError, OutgoingRequest};
 use flate2::read::MultiGzDecoder;
 
-use crate::core::scrape::{Credentials, Held, ScrapeConfig};
+use crate::core::scrape::{Credentials, ScrapeConfig, SecretSource};
 use crate::store::files;
-use crate::wire::exposition::TextFormat;
 
 /// OpenMetrics first, then the older text.
 const ACCEPT: &str = "application/openmetrics-text;version=1.0.0;q=0.6,\
     application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.2";
 
 /// A body that was fetched.
-pub(super) struct Fetched {
+pub(super) struct FetchedBody {
     pub text: String,
     pub format: TextFormat,
 }
 
-/// The client of a job. Its targets are the operator's; `destinations` says where they may redirect to.
+/// The client of a job. Its targets are the operator's; `destinations` says where they may redirect
+/// to.
 pub(super) fn client(
     config: &ScrapeConfig,
     destinations: &Destinations,
@@ -47,7 +49,7 @@ pub(super) async fn fetch(
     config: &ScrapeConfig,
     url: &str,
     timeout: Duration,
-) -> Result<Fetched, String> {
+) -> Result<FetchedBody, String> {
     let encoding = if config.is_compressed {
         "gzip"
     } else {
@@ -70,8 +72,8 @@ pub(super) async fn fetch(
     };
     let fetched = client.get_named(url, prepare, |request| authorization.add(request));
     // Redirects count as one request.
-    let answer = tokio::time::timeout(timeout, fetched).await;
-    let answer = answer
+    let answer = tokio::time::timeout(timeout, fetched)
+        .await
         .unwrap_or(Err(OutgoingError::Timeout))
         .map_err(failed)?;
     if !answer.is_success() {
@@ -91,7 +93,7 @@ pub(super) async fn fetch(
     } else {
         String::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned())?
     };
-    Ok(Fetched { text, format })
+    Ok(FetchedBody { text, format })
 }
 
 /// The credentials of a job, read from their files.
@@ -141,12 +143,13 @@ fn unpack(body: &[u8], most: u64) -> Result<String, String> {
     String::from_utf8(text).map_err(|_| "the body is not UTF-8".to_owned())
 }
 
-async fn secret(held: &Held) -> Result<String, String> {
+async fn secret(held: &SecretSource) -> Result<String, String> {
     let path = match held {
-        Held::Here(secret) => return Ok(secret.0.clone()),
-        Held::File(path) => path.clone(),
+        SecretSource::Here(secret) => return Ok(secret.0.clone()),
+        SecretSource::File(path) => path.clone(),
     };
-    let read = tokio::task::spawn_blocking(move || files::read_secret(&path));
-    let read = read.await.map_err(|error| error.to_string())?;
+    let read = tokio::task::spawn_blocking(move || files::read_secret(&path))
+        .await
+        .map_err(|error| error.to_string())?;
     read.map_err(|error| error.to_string())
 }

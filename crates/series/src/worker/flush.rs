@@ -1,30 +1,33 @@
-//! From the head to blocks, beside the shard's thread: it is asked for little at a time, and never waits for a disk that
-//! blocks are written to.
+//! Moves samples from the head to blocks, beside the shard's thread: that is asked for little at a
+//! time, and never waits for a disk that blocks are written to.
 //!
-//! 1. The samples before some time are read from the head, series by series in the order of their labels, and
-//!    written to blocks, one for each window of time.
+//! 1. The samples before some time are read from the head, series by series in the order of their
+//!    labels, and written to blocks, one for each window of time.
 //! 2. The blocks are published. Readers see samples in both places from here on.
-//! 3. When no reader is left who does not see the blocks, the samples are released from the head.
-//! 4. Series that had no samples are let go: those that are written to all the time keep their numbers.
-//! 5. A checkpoint says which series there are and what blocks have; then the front of the log is cut off.
+//! 3. When no reader is left that does not see the blocks, the samples are released from the head.
+//! 4. Series that had no samples are removed; those that are written to all the time keep their
+//!    numbers.
+//! 5. A checkpoint says which series there are and what blocks have; then the front of the log is
+//!    cut off.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use egret_base::sync::write_lock;
+use egret_blocks::block::{BlockWriter, WriterOptions};
+use egret_blocks::catalog::Catalog;
+use egret_blocks::core::merge::merge;
+use egret_blocks::core::{Effort, window};
 use egret_log::Disk;
+use egret_metrics_model::{Labels, SeriesSamples, TimeMs};
 
-use super::shard::{Ask, Core, Shared};
-use crate::core::block::merge::merge;
-use crate::core::block::{Effort, window};
-use crate::core::head::{Flushed, HeadSeries};
-use crate::core::known::Place;
+use super::shard::{Ask, Core, ShardShared};
+use crate::core::head::{FlushedRange, HeadSeries};
+use crate::core::series_keys::SeriesRef;
 use crate::error::SeriesError;
-use crate::model::{Labels, SeriesSamples, TimeMs};
-use crate::store::block::{BlockWriter, WriterOptions};
-use crate::store::catalog::Catalog;
-use crate::store::checkpoint::{Checkpoint, InBlocks};
+use crate::store::checkpoint::{Checkpoint, FlushWatermark};
 
 /// Series that a shard's thread is asked for at a time.
 const AT_ONCE: usize = 128;
@@ -32,10 +35,10 @@ const AT_ONCE: usize = 128;
 /// How often it is looked whether readers are gone.
 const READERS_PAUSE: Duration = Duration::from_millis(5);
 
-/// Has something done by the thread of a shard.
+/// Runs a closure on the thread of a shard.
 pub(crate) type Perform<'a> = &'a dyn Fn(Ask) -> Result<(), SeriesError>;
 
-/// Has something done by the thread of a shard, and returns what comes of it.
+/// Runs a closure on the thread of a shard, and returns its result.
 ///
 /// # Errors
 /// [`SeriesError::Stopping`], and why the shard has ended.
@@ -45,7 +48,7 @@ pub(crate) fn ask<R: Send + 'static>(
 ) -> Result<R, SeriesError> {
     let (tell, told) = mpsc::sync_channel(1);
     perform(Box::new(move |core: &mut Core| {
-        // Whoever asked waits below.
+        // The caller waits below.
         let _ = tell.send(question(core));
     }))?;
     told.recv().map_err(|_| SeriesError::Stopping)
@@ -53,14 +56,14 @@ pub(crate) fn ask<R: Send + 'static>(
 
 /// A flush of one shard.
 pub(crate) struct Flush<'a, D: Disk> {
-    pub shared: &'a Shared,
+    pub shared: &'a ShardShared,
     pub perform: Perform<'a>,
     pub catalog: &'a Catalog<D>,
     /// Where the shard's checkpoint is.
     pub disk: &'a D,
     pub now_ms: TimeMs,
     /// What blocks have of this shard before.
-    pub before: InBlocks,
+    pub before: FlushWatermark,
     /// Called between pieces: may take its time, so that others get theirs.
     pub pause: &'a dyn Fn(Duration),
     /// Tells what is done next; a test ends there.
@@ -68,7 +71,7 @@ pub(crate) struct Flush<'a, D: Disk> {
 }
 
 /// Series by number with what of them was written.
-type Captured = Vec<(u64, Flushed)>;
+type Captured = Vec<(u64, FlushedRange)>;
 
 /// The blocks that become of a head, by the beginning of their windows.
 struct Writers<'a, D: Disk> {
@@ -114,7 +117,7 @@ impl<D: Disk> Flush<'_, D> {
     ///
     /// # Errors
     /// [`SeriesError`]: whatever was done by then stays, and is no harm.
-    pub fn run(&self, end: TimeMs) -> Result<InBlocks, SeriesError> {
+    pub(crate) fn run(&self, end: TimeMs) -> Result<FlushWatermark, SeriesError> {
         let end = end.max(self.before.end);
         let seq = self.ask(|core| core.next)?;
         let mut series: Vec<Arc<HeadSeries>> = self.shared.index.view().all().cloned().collect();
@@ -131,7 +134,7 @@ impl<D: Disk> Flush<'_, D> {
         self.release(captured)?;
         (self.step)("let go")?;
         self.let_go(idle)?;
-        let in_blocks = InBlocks { seq, end };
+        let in_blocks = FlushWatermark { seq, end };
         (self.step)("checkpoint")?;
         self.checkpoint(in_blocks)?;
         self.ask(move |core| core.cut(seq, end))?;
@@ -145,7 +148,8 @@ impl<D: Disk> Flush<'_, D> {
             by_window: BTreeMap::new(),
         };
         let mut all: Captured = Vec::with_capacity(series.len());
-        // What is to be pushed under the labels of the last series, and what there is of the next one.
+        // What is to be pushed under the labels of the last series, and what there is of the next
+        // one.
         let (mut samples, mut next) = (SeriesSamples::default(), SeriesSamples::default());
         let mut last: Option<&Labels> = None;
         for piece in series.chunks(AT_ONCE) {
@@ -187,7 +191,7 @@ impl<D: Disk> Flush<'_, D> {
             (self.step)("publish")?;
             self.catalog.publish(written)?;
         }
-        // Who has an earlier snapshot, whatever it was replaced by, looks for these samples in the head.
+        // A reader of any earlier snapshot looks for these samples in the head.
         for snapshot in self.catalog.replaced() {
             while snapshot.strong_count() > 0 {
                 (self.step)("wait for readers")?;
@@ -210,8 +214,8 @@ impl<D: Disk> Flush<'_, D> {
         Ok(())
     }
 
-    /// Takes out series that have no samples. First nobody finds them by their keys, then they go, unless somebody
-    /// who had found them before has brought samples.
+    /// Removes series without samples. First their keys go, so that no request finds them; then the
+    /// series themselves, except those that got samples from a request that had found them before.
     fn let_go(&self, idle: HashMap<Labels, u64>) -> Result<(), SeriesError> {
         if idle.is_empty() {
             return Ok(());
@@ -222,10 +226,10 @@ impl<D: Disk> Flush<'_, D> {
             core.known.clone()
         })?;
         let shard = self.shared.number;
-        let is_gone = |place: Place| place.shard == shard && empty.contains(&place.number);
+        let is_gone = |place: SeriesRef| place.shard == shard && empty.contains(&place.number);
         let mut from = 0;
         loop {
-            let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = write_lock(&known);
             if from >= known.capacity() {
                 break;
             }
@@ -243,7 +247,7 @@ impl<D: Disk> Flush<'_, D> {
         self.ask(|core| core.head.tidy())
     }
 
-    fn checkpoint(&self, in_blocks: InBlocks) -> Result<(), SeriesError> {
+    fn checkpoint(&self, in_blocks: FlushWatermark) -> Result<(), SeriesError> {
         let (at, next_number) = self.ask(|core| (core.next, core.head.next_number()))?;
         // Those that came since then are in the log as well.
         let view = self.shared.index.view();
@@ -263,11 +267,15 @@ impl<D: Disk> Flush<'_, D> {
     }
 }
 
-/// The series that had nothing when they were captured, and have nothing now. Those of which something is in
-/// blocks since may be in the middle of their life: they are looked at again by the next flush.
+/// The series that had nothing when they were captured, and have nothing now. Those of which
+/// something is in blocks since may be in the middle of their life: they are looked at again by the
+/// next flush.
 fn idle(series: &[Arc<HeadSeries>], captured: &Captured) -> HashMap<Labels, u64> {
-    let written = captured.iter().filter(|(_, flushed)| !flushed.is_empty());
-    let written: HashSet<u64> = written.map(|(number, _)| *number).collect();
+    let written: HashSet<u64> = captured
+        .iter()
+        .filter(|(_, flushed)| !flushed.is_empty())
+        .map(|(number, _)| *number)
+        .collect();
     series
         .iter()
         .filter(|series| !written.contains(&series.number) && series.now().is_empty())

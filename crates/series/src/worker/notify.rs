@@ -1,59 +1,63 @@
-//! Telling those who wait for alerts: tasks for a queue, webhooks, an Alertmanager.
+//! Notifies the receivers of alerts: tasks for a queue, webhooks, an Alertmanager.
 //!
-//! A task is kept before an evaluation goes on, under a key that says which alert in which state: told again after a
-//! crash, it is the task of the first time. What goes by HTTP waits in a bounded line of its own, so that a slow
-//! receiver holds no rule up; what fails there is due again with the next resend.
+//! A task is stored before an evaluation goes on, under a key of the alert and its state: after a
+//! crash, the repeated notification is the same task. Notifications by HTTP wait in a bounded queue
+//! for each receiver, so that a slow one delays no rule; those that fail are due again with the
+//! next resend.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egret_base::sync::lock;
 use egret_base::{Condition, TaskRequest, TaskSink};
 use egret_outgoing::{ClientOptions, Destinations, OutgoingClient};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::core::rules::{Ledger, Notice, alertmanager_body, task_body, webhook_body};
+use crate::core::rules::{
+    AlertNotification, NotificationLog, alertmanager_body, task_body, webhook_body,
+};
 use crate::metrics::NoticeMetrics;
 
 /// Batches that wait for one receiver; over it they are not taken and due again.
 const WAITING_MAX: usize = 256;
 /// Attempts at one request.
 const ATTEMPTS_MAX: u32 = 3;
-/// How long one attempt may take.
+/// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait after the first failure; doubled after each.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Alerts of one request.
 const ALERTS_MAX: usize = 64;
 
-/// Someone who waits for alerts.
+/// A receiver of alerts and its settings.
 pub struct ReceiverConfig {
     /// The name, for the log and for webhooks.
     pub name: String,
-    /// Where to.
+    /// Where alerts are sent.
     pub destination: Destination,
-    /// After how long an alert that still fires is told again, in milliseconds; `None`: never. An Alertmanager is told
-    /// with every resend, as it expects.
+    /// After how long an alert that still fires is told again, in milliseconds; `None`: never. An
+    /// Alertmanager is told with every resend, as it expects.
     pub repeat_ms: Option<i64>,
 }
 
-/// Where alerts go.
+/// Where alerts are sent.
 pub enum Destination {
-    /// A queue.
+    /// Tasks of a queue, one for each notification.
     Tasks {
-        /// Takes them.
+        /// Takes the tasks in.
         sink: Arc<dyn TaskSink>,
-        /// Whose queue it is.
+        /// Tenant of the queue.
         tenant: String,
-        /// Its name.
+        /// Name of the queue.
         queue: String,
     },
     /// A POST of Alertmanager's webhook payload, version 4.
     Webhook {
-        /// Where to.
+        /// URL of the webhook.
         url: String,
     },
-    /// An Alertmanager.
+    /// An Alertmanager, by its HTTP API.
     Alertmanager {
         /// Its address, without `/api/v2/alerts`.
         url: String,
@@ -66,7 +70,7 @@ enum Receiver {
         /// Too many alerts wait.
         behind: Condition,
         /// Nothing once it has been stopped.
-        sending: Mutex<Option<Sending>>,
+        sending: Mutex<Option<ReceiverQueue>>,
     },
 }
 
@@ -76,18 +80,18 @@ struct Tasks {
     sink: Arc<dyn TaskSink>,
     tenant: String,
     queue: String,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<NotificationLog>,
     metrics: NoticeMetrics,
     refusing: Condition,
 }
 
-/// The line of one receiver, and who works it off.
-struct Sending {
-    line: mpsc::Sender<Vec<Notice>>,
+/// The queue of one receiver, and the task that sends what is in it.
+struct ReceiverQueue {
+    line: mpsc::Sender<Vec<AlertNotification>>,
     task: JoinHandle<()>,
 }
 
-/// All who wait for alerts.
+/// All receivers of alerts.
 pub(super) struct Receivers {
     receivers: Vec<Receiver>,
 }
@@ -97,7 +101,7 @@ impl Receivers {
     ///
     /// # Errors
     /// When no HTTP client can be made.
-    pub fn start(
+    pub(crate) fn start(
         configs: Vec<ReceiverConfig>,
         external_url: &str,
         metrics: NoticeMetrics,
@@ -110,8 +114,9 @@ impl Receivers {
         })
     }
 
-    /// Tells everybody. Those that were told, or are in line to be, by everybody.
-    pub async fn tell(&self, notices: Vec<Notice>) -> Vec<Notice> {
+    /// Notifies all receivers. Returns the notices that each receiver has taken: enqueued as a
+    /// task, or waiting to be sent.
+    pub(crate) async fn tell(&self, notices: Vec<AlertNotification>) -> Vec<AlertNotification> {
         if notices.is_empty() {
             return notices;
         }
@@ -126,10 +131,13 @@ impl Receivers {
                     let line = sending.as_ref().map(|sending| &sending.line);
                     let is_taken = line.is_some_and(|line| line.try_send(notices.clone()).is_ok());
                     if is_taken {
-                        behind.recover("alerts for a receiver are taken again");
+                        behind.recover("a receiver keeps up with its alerts again");
                     } else {
-                        let reason = format_args!("{WAITING_MAX} lists of alerts wait");
-                        behind.fail(reason, "too many alerts wait for a receiver; retrying");
+                        let reason = format_args!("{WAITING_MAX} lists of alerts are queued");
+                        behind.fail(
+                            reason,
+                            "too many alerts are queued for a receiver; retrying",
+                        );
                         taken.fill(false);
                     }
                 }
@@ -140,12 +148,12 @@ impl Receivers {
     }
 
     /// Ends; what waits is given the time of one attempt.
-    pub async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         for receiver in &self.receivers {
             let Receiver::Http { sending, .. } = receiver else {
                 continue;
             };
-            let Some(Sending { line, mut task }) = lock(sending).take() else {
+            let Some(ReceiverQueue { line, mut task }) = lock(sending).take() else {
                 continue;
             };
             drop(line);
@@ -157,17 +165,13 @@ impl Receivers {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics while holding it")
-}
-
 impl Receiver {
     fn start(
         config: ReceiverConfig,
         external_url: &str,
         metrics: NoticeMetrics,
     ) -> Result<Self, String> {
-        let ledger = Ledger::new(config.repeat_ms);
+        let ledger = NotificationLog::new(config.repeat_ms);
         let (url, form) = match config.destination {
             Destination::Tasks {
                 sink,
@@ -217,7 +221,7 @@ impl Receiver {
         };
         Ok(Self::Http {
             behind: Condition::new("alert_receiver_behind", config.name),
-            sending: Mutex::new(Some(Sending {
+            sending: Mutex::new(Some(ReceiverQueue {
                 line,
                 task: tokio::spawn(post.send_all(waiting)),
             })),
@@ -226,7 +230,7 @@ impl Receiver {
 }
 
 impl Tasks {
-    async fn enqueue(&self, notices: &[Notice], taken: &mut [bool]) {
+    async fn enqueue(&self, notices: &[AlertNotification], taken: &mut [bool]) {
         let due: Vec<_> = {
             let ledger = lock(&self.ledger);
             let due = notices.iter().enumerate();
@@ -263,8 +267,10 @@ impl Tasks {
                 }
                 refused => {
                     self.metrics.failed(&self.name, 1);
-                    let error = refused.and_then(Result::err).map(|error| error.message);
-                    let error = error.unwrap_or_else(|| "no answer".to_owned());
+                    let error = refused
+                        .and_then(Result::err)
+                        .map(|error| error.message)
+                        .unwrap_or_else(|| "no answer".to_owned());
                     failure = Some(format!("{}: {error}", notice.labels));
                     taken[at] = false;
                 }
@@ -273,8 +279,8 @@ impl Tasks {
         match failure {
             Some(reason) => self
                 .refusing
-                .fail(reason, "alerts became no tasks; retrying"),
-            None => self.refusing.recover("alerts become tasks again"),
+                .fail(reason, "cannot enqueue alerts as tasks; retrying"),
+            None => self.refusing.recover("alerts are enqueued as tasks again"),
         }
     }
 }
@@ -282,7 +288,7 @@ impl Tasks {
 enum Form {
     Webhook {
         external_url: String,
-        ledger: Ledger,
+        ledger: NotificationLog,
     },
     Alertmanager,
 }
@@ -298,7 +304,7 @@ struct Post {
 }
 
 impl Post {
-    async fn send_all(mut self, mut waiting: mpsc::Receiver<Vec<Notice>>) {
+    async fn send_all(mut self, mut waiting: mpsc::Receiver<Vec<AlertNotification>>) {
         while let Some(notices) = waiting.recv().await {
             for notices in notices.chunks(ALERTS_MAX) {
                 self.send(notices).await;
@@ -306,7 +312,7 @@ impl Post {
         }
     }
 
-    async fn send(&mut self, notices: &[Notice]) {
+    async fn send(&mut self, notices: &[AlertNotification]) {
         let due: Vec<_> = match &self.form {
             Form::Alertmanager => notices.iter().map(|notice| (notice, None)).collect(),
             Form::Webhook { ledger, .. } => notices
@@ -317,7 +323,7 @@ impl Post {
         if due.is_empty() {
             return;
         }
-        let alerts: Vec<&Notice> = due.iter().map(|(notice, _)| *notice).collect();
+        let alerts: Vec<&AlertNotification> = due.iter().map(|(notice, _)| *notice).collect();
         let body = match &self.form {
             Form::Alertmanager => alertmanager_body(&alerts),
             Form::Webhook { external_url, .. } => webhook_body(&self.name, external_url, &alerts),
@@ -327,7 +333,7 @@ impl Post {
                 let (receiver, count) = (&self.name, alerts.len());
                 self.metrics.failed(receiver, count);
                 let reason = format_args!("{count} alerts: {problem}");
-                let message = "alerts could not be sent; retrying";
+                let message = "cannot send alerts; retrying";
                 self.unreachable.fail(reason, message);
             }
             Ok(()) => {

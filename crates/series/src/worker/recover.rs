@@ -1,16 +1,17 @@
-//! How a shard begins: with what its log holds.
+//! Recovery of a shard from its checkpoint and its log.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use egret_base::sync::read_lock;
 use egret_log::{Log, Seq};
+use egret_metrics_model::Labels;
 
 use super::shard::Core;
 use crate::core::head::HeadSeries;
 use crate::core::index::FRESH_MAX;
 use crate::core::record::{self, Record, SampleBatch};
 use crate::error::SeriesError;
-use crate::model::Labels;
-use crate::store::checkpoint::{Checkpoint, InBlocks};
+use crate::store::checkpoint::{Checkpoint, FlushWatermark};
 
 /// Begins with the series of a checkpoint.
 pub(crate) fn restore(checkpoint: Checkpoint, core: &mut Core) {
@@ -29,18 +30,18 @@ fn build_index(core: &Core) {
     }
 }
 
-/// Does again what the records of a log say. Samples that blocks have are passed over, and so are those of series
-/// that nobody knows any more: all of theirs are in blocks.
+/// Applies the records of a log again. Samples that blocks have are skipped, and so are those of
+/// unknown series: all of theirs are in blocks.
 ///
 /// # Errors
-/// [`SeriesError::Log`] and [`SeriesError::Malformed`].
+/// [`SeriesError::Log`] and [`SeriesError::DecodeError`].
 pub(crate) fn replay<L: Log>(
     log: &L,
-    in_blocks: InBlocks,
+    in_blocks: FlushWatermark,
     core: &mut Core,
 ) -> Result<(), SeriesError> {
     let mut batch = SampleBatch::default();
-    for entry in log.tail(log.first()) {
+    for entry in log.read_from(log.first()) {
         let (seq, bytes) = entry?;
         let taken =
             record::take(&bytes, &mut batch).map_err(|malformed| SeriesError::Malformed {
@@ -85,17 +86,17 @@ fn add_series(core: &mut Core, seq: Seq, series: Vec<(u64, &[u8])>) -> Result<()
             .and_then(Labels::from_key)
             .ok_or_else(|| SeriesError::Malformed {
                 place: format!("record {seq} of shard {}", core.shared.number),
-                malformed: egret_base::codec::Malformed {
+                malformed: egret_base::codec::DecodeError {
                     what: "a series of the series log",
                 },
             })?;
-        let known = core.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = read_lock(&core.known);
         let is_known = known.series(&labels).is_some();
         drop(known);
-        added.push(match is_known {
-            // It was let go and came again: from here on it has this number.
-            true => core.add_again(number, labels),
-            false => core.add(number, labels),
+        added.push(if is_known {
+            core.add_again(number, labels)
+        } else {
+            core.add(number, labels)
         });
     }
     core.shared.index.add(added.into_iter());

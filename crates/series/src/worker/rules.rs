@@ -1,12 +1,15 @@
-//! Evaluates rules: one loop for each group, each at its own moment of the interval, a bounded number at a time.
+//! Evaluates rules: one loop for each group, each at its own moment of the interval, a bounded
+//! number at a time.
 
 mod faults;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use egret_base::{Clock, Coded, Kind};
+use egret_base::sync::lock;
+use egret_base::{Clock, CodedError, Kind};
+use egret_metrics_model::{Labels, TimeMs};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
@@ -14,22 +17,21 @@ use self::faults::RuleFaults;
 use super::notify::{ReceiverConfig, Receivers};
 use super::{Append, now_ms, wait_until};
 use crate::core::rules::{
-    AlertsStatus, Begin, Evaluate, Fingerprint, Group, GroupSpec, NewSample, Notice,
-    RESOLVED_KEPT_MS, RulesStatus, Surroundings, Telling, parse,
+    AlertNotification, AlertsStatus, EvalEnvironment, Evaluate, Fingerprint, GroupSpec, GroupStart,
+    NewSample, NotifyOptions, RESOLVED_KEPT_MS, RuleGroup, RulesStatus, parse,
 };
 use crate::core::yaml::TEXT_BYTES_MAX;
 use crate::metrics::{NoticeMetrics, RuleMetrics};
-use crate::model::{Labels, TimeMs};
 use crate::store::files;
 
-/// How rules are evaluated.
+/// Options of the evaluation of rules.
 #[derive(Clone, Debug)]
 pub struct RulesOptions {
     /// Files of rules: paths, with `*` for any part of a name.
     pub files: Vec<String>,
     /// Between two evaluations of a group that does not say so itself, in milliseconds.
     pub interval_ms: i64,
-    /// After how long those who wait for alerts are told again, in milliseconds.
+    /// After how long receivers are notified again, in milliseconds.
     pub resend_ms: i64,
     /// Added to alerts; `$externalLabels` in templates.
     pub external_labels: Labels,
@@ -37,9 +39,9 @@ pub struct RulesOptions {
     pub external_url: Arc<str>,
     /// Groups evaluated at a time.
     pub groups_at_once: usize,
-    /// What is counted of rules.
+    /// Metrics of the rules.
     pub metrics: RuleMetrics,
-    /// What is counted of alerts that are told.
+    /// Metrics of the notification of receivers.
     pub notice_metrics: NoticeMetrics,
 }
 
@@ -60,13 +62,13 @@ impl Default for RulesOptions {
 
 /// Why files were not taken. What was there before goes on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing was reloaded: {}", problems.join("; "))]
+#[error("nothing was reloaded, the previous files stay in force: {}", problems.join("; "))]
 pub struct ReloadError {
     /// Everything that is wrong, each with its file and place.
     pub problems: Vec<String>,
 }
 
-impl Coded for ReloadError {
+impl CodedError for ReloadError {
     fn code(&self) -> &'static str {
         "series_files_invalid"
     }
@@ -78,45 +80,40 @@ impl Coded for ReloadError {
 
 /// Rules that are evaluated.
 pub struct Rules {
-    inner: Arc<Inner>,
+    inner: Arc<RulesInner>,
     /// Held while files are read and loops replaced.
-    reloading: tokio::sync::Mutex<Begin>,
+    reloading: tokio::sync::Mutex<GroupStart>,
     /// Tells again of alerts whose rules are no more.
     telling_again: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Inner {
+struct RulesInner {
     options: RulesOptions,
     clock: Arc<dyn Clock>,
     evaluate: Arc<dyn Evaluate>,
     append: Arc<dyn Append>,
     receivers: Receivers,
     permits: Semaphore,
-    loops: Mutex<BTreeMap<Name, Loop>>,
-    /// Alerts that ended because their rules are no more: told again for as long as others that were resolved. Held
-    /// while they are told, so that of one that fires again that is told after.
-    ended: tokio::sync::Mutex<BTreeMap<Fingerprint, Notice>>,
+    loops: Mutex<BTreeMap<Name, GroupLoop>>,
+    /// Alerts that ended because their rules are no more: told again for as long as others that
+    /// were resolved. Held while they are told, so that of one that fires again that is told after.
+    ended: tokio::sync::Mutex<BTreeMap<Fingerprint, AlertNotification>>,
 }
 
-/// File and name.
 type Name = (Arc<str>, Arc<str>);
 
-struct Loop {
-    group: Arc<Mutex<Group>>,
+struct GroupLoop {
+    group: Arc<Mutex<RuleGroup>>,
     /// Dropped or changed, it ends the loop.
     stop: watch::Sender<bool>,
     running: JoinHandle<()>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics while holding it")
 }
 
 impl Rules {
     /// Rules of no file yet: [`Rules::reload`] reads them.
     ///
     /// # Errors
-    /// When a receiver cannot be told of anything.
+    /// If a receiver cannot be started.
     pub fn new(
         options: RulesOptions,
         clock: Arc<dyn Clock>,
@@ -126,7 +123,7 @@ impl Rules {
     ) -> Result<Self, String> {
         let metrics = options.notice_metrics.clone();
         let receivers = Receivers::start(receivers, &options.external_url, metrics)?;
-        let inner = Inner {
+        let inner = RulesInner {
             permits: Semaphore::new(options.groups_at_once.max(1)),
             loops: Mutex::default(),
             ended: tokio::sync::Mutex::default(),
@@ -138,13 +135,13 @@ impl Rules {
         };
         Ok(Self {
             inner: Arc::new(inner),
-            reloading: tokio::sync::Mutex::new(Begin::AfterStart),
+            reloading: tokio::sync::Mutex::new(GroupStart::AfterStart),
             telling_again: Mutex::default(),
         })
     }
 
-    /// Reads the files again: groups that did not change go on, changed ones go on with what is still theirs. Of
-    /// rules that are no more the alerts are told as resolved, and the series end.
+    /// Reads the files again: groups that did not change go on, changed ones go on with what is
+    /// still theirs. Of rules that are no more the alerts are told as resolved, and the series end.
     ///
     /// # Errors
     /// [`ReloadError`] with everything that is wrong; then nothing changes.
@@ -172,7 +169,7 @@ impl Rules {
             .into_iter()
             .map(|spec| ((spec.file.clone(), spec.name.clone()), spec))
             .collect();
-        let ended: Vec<(Name, Loop)> = lock(&self.inner.loops)
+        let ended: Vec<(Name, GroupLoop)> = lock(&self.inner.loops)
             .extract_if(.., |name, one| {
                 let same = wanted
                     .get(name)
@@ -191,7 +188,7 @@ impl Rules {
         for (name, one) in ended {
             let old = one.end().await;
             if let Some(spec) = wanted.remove(&name) {
-                let mut group = self.group(spec, Begin::Anew);
+                let mut group = self.group(spec, GroupStart::Anew);
                 notices.extend(group.adopt(old, now, telling));
                 changed.push((name, group));
                 continue;
@@ -202,7 +199,7 @@ impl Rules {
         }
         self.tell_ended(notices).await;
         if let Err(problem) = self.inner.write(&markers).await {
-            tracing::warn!(problem, "series of groups that are no more were not ended");
+            tracing::warn!(problem, "cannot end the series of removed rule groups");
         }
         for (name, group) in changed {
             self.start(name, group);
@@ -211,18 +208,18 @@ impl Rules {
             let group = self.group(spec, *begin);
             self.start(name, group);
         }
-        *begin = Begin::Anew;
+        *begin = GroupStart::Anew;
     }
 
-    fn group(&self, spec: GroupSpec, begin: Begin) -> Group {
-        Group::new(spec, self.inner.options.interval_ms, begin)
+    fn group(&self, spec: GroupSpec, begin: GroupStart) -> RuleGroup {
+        RuleGroup::new(spec, self.inner.options.interval_ms, begin)
     }
 
-    fn start(&self, name: Name, group: Group) {
+    fn start(&self, name: Name, group: RuleGroup) {
         let group = Arc::new(Mutex::new(group));
         let (stop, stopped) = watch::channel(false);
         let running = tokio::spawn(run(self.inner.clone(), group.clone(), stopped));
-        let one = Loop {
+        let one = GroupLoop {
             group,
             stop,
             running,
@@ -231,7 +228,7 @@ impl Rules {
     }
 
     /// Tells of alerts whose rules are no more, now and for a while.
-    async fn tell_ended(&self, notices: Vec<Notice>) {
+    async fn tell_ended(&self, notices: Vec<AlertNotification>) {
         if notices.is_empty() {
             return;
         }
@@ -265,7 +262,7 @@ impl Rules {
     pub async fn stop(&self) {
         let _reloading = self.reloading.lock().await;
         let loops = std::mem::take(&mut *lock(&self.inner.loops));
-        loops.values().for_each(Loop::stop);
+        loops.values().for_each(GroupLoop::stop);
         for (_, one) in loops {
             one.end().await;
         }
@@ -277,8 +274,8 @@ impl Rules {
 }
 
 impl RulesOptions {
-    fn telling(&self) -> Telling<'_> {
-        Telling {
+    fn telling(&self) -> NotifyOptions<'_> {
+        NotifyOptions {
             external_labels: &self.external_labels,
             external_url: &self.external_url,
             resend_ms: self.resend_ms,
@@ -287,8 +284,8 @@ impl RulesOptions {
 }
 
 fn read(patterns: &[String]) -> Result<Vec<GroupSpec>, Vec<String>> {
-    let documents = files::read_matching(patterns, TEXT_BYTES_MAX as u64);
-    let documents = documents.map_err(|error| vec![error.to_string()])?;
+    let documents = files::read_matching(patterns, TEXT_BYTES_MAX as u64)
+        .map_err(|error| vec![error.to_string()])?;
     let (mut groups, mut problems) = (Vec::new(), Vec::new());
     for document in documents {
         match parse(&document.path, &document.text) {
@@ -296,28 +293,34 @@ fn read(patterns: &[String]) -> Result<Vec<GroupSpec>, Vec<String>> {
             Err(errors) => problems.extend(errors.iter().map(ToString::to_string)),
         }
     }
-    match problems.is_empty() {
-        true => Ok(groups),
-        false => Err(problems),
+    if problems.is_empty() {
+        Ok(groups)
+    } else {
+        Err(problems)
     }
 }
 
-impl Loop {
+impl GroupLoop {
     /// Has it end after the rule that is evaluated.
     fn stop(&self) {
         // Without a receiver it has ended already.
         let _ = self.stop.send(true);
     }
 
-    /// Waits for its end, after [`Loop::stop`].
-    async fn end(self) -> Group {
+    /// Waits for its end, after [`GroupLoop::stop`].
+    async fn end(self) -> RuleGroup {
         let _ = self.running.await;
-        let group = Arc::into_inner(self.group).expect("its loop has ended and was alone with it");
+        let group = Arc::into_inner(self.group)
+            .expect("the loop held the only other reference and has ended");
         group.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn run(inner: Arc<Inner>, group: Arc<Mutex<Group>>, mut stopped: watch::Receiver<bool>) {
+async fn run(
+    inner: Arc<RulesInner>,
+    group: Arc<Mutex<RuleGroup>>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let (schedule, faults) = (lock(&group).schedule(), RuleFaults::new());
     let mut at = schedule.first(now_ms(&*inner.clock));
     let mut missed = 0;
@@ -327,7 +330,7 @@ async fn run(inner: Arc<Inner>, group: Arc<Mutex<Group>>, mut stopped: watch::Re
             _ = stopped.changed() => return,
         }
         let permit = inner.permits.acquire().await;
-        inner.pass((&group, &faults), at, missed, &stopped).await;
+        inner.pass(&group, &faults, at, missed, &stopped).await;
         drop(permit);
         if *stopped.borrow() {
             return;
@@ -337,7 +340,7 @@ async fn run(inner: Arc<Inner>, group: Arc<Mutex<Group>>, mut stopped: watch::Re
     }
 }
 
-async fn tell_ended_again(inner: Arc<Inner>) {
+async fn tell_ended_again(inner: Arc<RulesInner>) {
     let mut are_left = true;
     while are_left {
         let resend_ms = u64::try_from(inner.options.resend_ms).unwrap_or(0);
@@ -346,13 +349,13 @@ async fn tell_ended_again(inner: Arc<Inner>) {
     }
 }
 
-impl Inner {
+impl RulesInner {
     /// Tells of the alerts whose rules are no more. Whether some are to be told again.
     async fn tell_ended(&self) -> bool {
         let mut ended = self.ended.lock().await;
         let now = now_ms(&*self.clock);
         ended.retain(|_, notice| now - notice.at <= RESOLVED_KEPT_MS);
-        let mut by_name: BTreeMap<&str, Vec<Notice>> = BTreeMap::new();
+        let mut by_name: BTreeMap<&str, Vec<AlertNotification>> = BTreeMap::new();
         for notice in ended.values() {
             let of_name = by_name.entry(notice.labels.get("alertname")).or_default();
             of_name.push(notice.clone());
@@ -363,10 +366,12 @@ impl Inner {
         !ended.is_empty()
     }
 
-    /// Evaluates the rules of a group, one after the other: each sees what those before it have recorded.
+    /// Evaluates the rules of a group, one after the other: each sees what those before it have
+    /// recorded.
     async fn pass(
         self: &Arc<Self>,
-        (group, faults): (&Mutex<Group>, &RuleFaults),
+        group: &Mutex<RuleGroup>,
+        faults: &RuleFaults,
         at: TimeMs,
         missed: u64,
         stopped: &watch::Receiver<bool>,
@@ -377,21 +382,22 @@ impl Inner {
             if *stopped.borrow() {
                 return;
             }
-            self.evaluate((group, faults), rule, at, stopped.clone())
+            self.evaluate(group, faults, rule, at, stopped.clone())
                 .await;
         }
         self.options.metrics.missed(missed);
         let took = self.clock.running().saturating_sub(begun);
         let markers = lock(group).finish(at, took, missed);
         if let Err(problem) = self.write(&markers).await {
-            tracing::warn!(problem, "series of rules that are no more were not ended");
+            tracing::warn!(problem, "cannot end the series that rules no longer yield");
         }
         self.restore(group, at).await;
     }
 
     async fn evaluate(
         self: &Arc<Self>,
-        (group, faults): (&Mutex<Group>, &RuleFaults),
+        group: &Mutex<RuleGroup>,
+        faults: &RuleFaults,
         rule: usize,
         at: TimeMs,
         mut stopped: watch::Receiver<bool>,
@@ -406,7 +412,7 @@ impl Inner {
         let name = spec.name.clone();
         let inner = self.clone();
         let found = tokio::task::spawn_blocking(move || {
-            let around = Surroundings {
+            let around = EvalEnvironment {
                 evaluate: &*inner.evaluate,
                 external_labels: &inner.options.external_labels,
                 external_url: &inner.options.external_url,
@@ -415,7 +421,8 @@ impl Inner {
         });
         let found = tokio::select! {
             found = found => found.unwrap_or_else(|error| Err(error.to_string())),
-            // What it asks may take long. Nothing was changed yet, and nobody waits for the answer any more.
+            // The queries may take long. Nothing was changed yet, and the result is no longer
+            // needed.
             _ = stopped.changed() => return,
         };
         let took = self.clock.running().saturating_sub(begun);
@@ -425,9 +432,9 @@ impl Inner {
         let file_name = file.rsplit('/').next().unwrap_or_default();
         let subject = format!("{file_name}: {name} (rule {} of its group)", rule + 1);
         faults.note_problems(&subject, &settled.problems);
-        // What ended is told before its series end, and what fires after it was written: whichever of the two a
-        // crash prevents, it is made up for after the restart, under the same key.
-        let (ended, firing): (Vec<Notice>, Vec<Notice>) = settled
+        // What ended is told before its series end, and what fires after it was written: whichever
+        // of the two a crash prevents, it is made up for after the restart, under the same key.
+        let (ended, firing): (Vec<AlertNotification>, Vec<AlertNotification>) = settled
             .notices
             .into_iter()
             .partition(|notice| notice.is_resolved);
@@ -451,28 +458,32 @@ impl Inner {
         if samples.is_empty() {
             return Ok(());
         }
-        let appended = self.append.append(samples).await;
-        let appended = appended.map_err(|error| error.to_string())?;
+        let appended = self
+            .append
+            .append(samples)
+            .await
+            .map_err(|error| error.to_string())?;
         if appended.refused > 0 {
             tracing::debug!(
                 refused = appended.refused,
-                "some samples of rules were not kept"
+                "some samples of rules were refused"
             );
         }
         Ok(())
     }
 
-    async fn restore(self: &Arc<Self>, group: &Mutex<Group>, at: TimeMs) {
+    async fn restore(self: &Arc<Self>, group: &Mutex<RuleGroup>, at: TimeMs) {
         let wanted = lock(group).to_restore(at);
         for (rule, matchers, range) in wanted {
             let inner = self.clone();
             let read = tokio::task::spawn_blocking(move || {
                 let last = inner.evaluate.last(matchers, range);
                 last.map_err(|error| error.to_string())
-            });
-            let read = read.await.unwrap_or_else(|error| Err(error.to_string()));
+            })
+            .await
+            .unwrap_or_else(|error| Err(error.to_string()));
             let written = read.unwrap_or_else(|problem| {
-                tracing::warn!(problem, "what alerts were before the start cannot be read");
+                tracing::warn!(problem, "cannot read the state of alerts before the start");
                 Vec::new()
             });
             lock(group).restore(rule, &written, at);

@@ -1,35 +1,37 @@
-//! Scrapes targets: one loop for each, each at its own moment of the interval, a bounded number at a time.
+//! Scrapes targets: one loop for each, each at its own moment of the interval, a bounded number at
+//! a time.
 
 mod discover;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egret_base::sync::lock;
 use egret_base::{Clock, Condition};
+use egret_metrics_model::{Labels, TimeMs};
+use egret_metrics_wire::exposition::TextFormat;
 use egret_outgoing::{Destinations, OutgoingClient};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
-use self::discover::{Found, Jobs};
-use super::fetch::{self, Fetched};
+use self::discover::{DiscoveredTargets, Jobs};
+use super::fetch::{self, FetchedBody};
 use super::rules::ReloadError;
 use super::{Append, now_ms, timestamp, wait_until};
-use crate::core::metadata::{Describe, Description, Metadata};
+use crate::core::metadata::{Describe, Description, MetadataEntry};
 use crate::core::schedule::Schedule;
 use crate::core::scrape::{
-    Collect, DroppedStatus, Intake, Page, ScrapeConfig, ScrapeDefaults, Taken, Target,
-    TargetHealth, TargetStatus, TargetsStatus,
+    Collect, DroppedStatus, Intake, ScrapeConfig, ScrapeDefaults, ScrapePage, ScrapeResult,
+    ScrapeTarget, TargetHealth, TargetStatus, TargetsStatus,
 };
 use crate::metrics::ScrapeMetrics;
-use crate::model::{Labels, TimeMs};
-use crate::wire::exposition::TextFormat;
 
-/// How late a scrape may begin and still have the time at which it was due: evenly spaced times take less room. No
-/// more than a hundredth of the interval.
+/// How late a scrape may begin and still have the time at which it was due: evenly spaced times
+/// take less room. No more than a hundredth of the interval.
 const LATE_MAX_MS: i64 = 20;
 
-/// How targets are scraped.
+/// Options of the scraper.
 #[derive(Clone, Debug)]
 pub struct ScraperOptions {
     /// Files of jobs: paths, with `*` for any part of a name.
@@ -42,7 +44,7 @@ pub struct ScraperOptions {
     pub defaults: ScrapeDefaults,
     /// Where targets may redirect to, themselves aside.
     pub destinations: Destinations,
-    /// What is counted of them.
+    /// Metrics of the scrapes.
     pub metrics: ScrapeMetrics,
 }
 
@@ -62,35 +64,35 @@ impl Default for ScraperOptions {
 /// A target that is asked without HTTP.
 #[derive(Clone)]
 pub struct OwnTarget {
-    /// Its job.
+    /// Name of the target's job.
     pub job: String,
-    /// What tells it from others of its job.
+    /// Value of the label `instance`.
     pub instance: String,
-    /// Where others find the same, for people.
+    /// URL of the same metrics, shown to people.
     pub url: String,
     /// Between two scrapes, in milliseconds.
     pub interval_ms: i64,
-    /// What a scrape may take, in milliseconds.
+    /// Timeout of a scrape, in milliseconds.
     pub timeout_ms: i64,
-    /// What is asked.
+    /// Yields the metrics of a scrape.
     pub collect: Arc<dyn Collect>,
 }
 
 /// Targets that are scraped.
 pub struct Scraper {
-    inner: Arc<Inner>,
+    inner: Arc<ScraperInner>,
     jobs: tokio::sync::Mutex<Jobs>,
     /// Reads lists of targets again.
     refreshing: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Inner {
+struct ScraperInner {
     options: ScraperOptions,
     clock: Arc<dyn Clock>,
     append: Arc<dyn Append>,
     describe: Arc<dyn Describe>,
     permits: Semaphore,
-    state: Mutex<State>,
+    state: Mutex<ScraperState>,
     /// Lists of targets cannot be read.
     unlisted: Condition,
     /// Some targets are not scraped.
@@ -100,14 +102,14 @@ struct Inner {
 }
 
 #[derive(Default)]
-struct State {
-    loops: BTreeMap<(String, Target), Loop>,
+struct ScraperState {
+    loops: BTreeMap<(String, ScrapeTarget), TargetLoop>,
     dropped: Vec<DroppedStatus>,
     dropped_counts: BTreeMap<String, u64>,
 }
 
-struct Loop {
-    job: Arc<Job>,
+struct TargetLoop {
+    job: Arc<ScrapeJob>,
     status: Arc<Mutex<TargetStatus>>,
     metadata: Shown,
     stop: watch::Sender<bool>,
@@ -115,10 +117,10 @@ struct Loop {
 }
 
 /// What a target said of its metrics when it was last scraped.
-type Shown = Arc<Mutex<Arc<[Arc<Metadata>]>>>;
+type Shown = Arc<Mutex<Arc<[Arc<MetadataEntry>]>>>;
 
 /// A job with what it is asked by.
-struct Job {
+struct ScrapeJob {
     config: ScrapeConfig,
     ask: Ask,
 }
@@ -126,10 +128,6 @@ struct Job {
 enum Ask {
     Http(OutgoingClient),
     Own(Arc<dyn Collect>),
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics while holding it")
 }
 
 impl Scraper {
@@ -142,7 +140,7 @@ impl Scraper {
         describe: Arc<dyn Describe>,
     ) -> Self {
         let jobs = Jobs::new(own, &options);
-        let inner = Inner {
+        let inner = ScraperInner {
             permits: Semaphore::new(options.scrapes_at_once.max(1)),
             state: Mutex::default(),
             unlisted: Condition::new("scrape_lists_unreadable", "scrape jobs"),
@@ -160,7 +158,8 @@ impl Scraper {
         }
     }
 
-    /// Reads the files again: targets that did not change go on, those that are no more end their series.
+    /// Reads the files again: targets that did not change go on, those that are no more end their
+    /// series.
     ///
     /// # Errors
     /// [`ReloadError`] with everything that is wrong; then nothing changes.
@@ -171,7 +170,7 @@ impl Scraper {
         let refresh = jobs.refresh();
         let refreshing = refresh.map(|every| tokio::spawn(refresh_forever(self.clone(), every)));
         let before = std::mem::replace(&mut *lock(&self.refreshing), refreshing);
-        // It changes nothing at this moment: that is done by whoever holds the jobs.
+        // Aborting is safe: the task changes something only while it holds `jobs`, as we do here.
         if let Some(before) = before {
             before.abort();
         }
@@ -189,13 +188,13 @@ impl Scraper {
                 self.apply(found).await;
             }
             Err(error) => {
-                let message = "lists of targets stay as they were; retrying";
+                let message = "cannot read lists of targets; keeping the previous ones, retrying";
                 self.inner.unlisted.fail(&error, message);
             }
         }
     }
 
-    async fn apply(&self, found: Found) {
+    async fn apply(&self, found: DiscoveredTargets) {
         if found.problems.is_empty() {
             self.inner.refused.recover("all targets are scraped again");
         } else {
@@ -226,12 +225,15 @@ impl Scraper {
             // Without a receiver it has ended already.
             let _ = one.stop.send(true);
         }
-        for (name, one) in ended {
+        for (key, one) in ended {
             let Ok(mut intake) = one.running.await else {
                 continue;
             };
-            match wanted.remove(&name) {
-                Some(job) => self.start(name, job, Some(intake)),
+            match wanted.remove(&key) {
+                Some(job) => {
+                    let (name, target) = key;
+                    self.start(name, target, job, Some(intake))
+                }
                 None => {
                     self.inner
                         .write(&intake.end(now_ms(&*self.inner.clock)))
@@ -239,18 +241,24 @@ impl Scraper {
                 }
             }
         }
-        for (name, job) in wanted {
-            self.start(name, job, None);
+        for ((name, target), job) in wanted {
+            self.start(name, target, job, None);
         }
         let count = lock(&self.inner.state).loops.len();
         self.inner.options.metrics.targets.set(count as i64);
     }
 
-    fn start(&self, (name, target): (String, Target), job: Arc<Job>, intake: Option<Intake>) {
+    fn start(
+        &self,
+        name: String,
+        target: ScrapeTarget,
+        job: Arc<ScrapeJob>,
+        intake: Option<Intake>,
+    ) {
         let status = Arc::new(Mutex::new(TargetStatus::new(&name, &target)));
         let metadata = Shown::default();
         let (stop, stopped) = watch::channel(false);
-        let one = Scraping {
+        let one = ScrapeTask {
             metadata: metadata.clone(),
             inner: self.inner.clone(),
             job: job.clone(),
@@ -259,7 +267,7 @@ impl Scraper {
             status: status.clone(),
         };
         let running = tokio::spawn(one.run(stopped));
-        let one = Loop {
+        let one = TargetLoop {
             job,
             status,
             metadata,
@@ -281,7 +289,7 @@ impl Scraper {
     }
 
     /// What each target said of its metrics when it was last scraped, with the target's labels.
-    pub fn metadata(&self) -> Vec<(Labels, Arc<[Arc<Metadata>]>)> {
+    pub fn metadata(&self) -> Vec<(Labels, Arc<[Arc<MetadataEntry>]>)> {
         let state = lock(&self.inner.state);
         let loops = state.loops.iter();
         let each = loops.map(|((_, target), one)| {
@@ -304,7 +312,7 @@ impl Scraper {
             refreshing.abort();
         }
         let loops = std::mem::take(&mut lock(&self.inner.state).loops);
-        // Nobody waits for an answer of a target any more.
+        // No answer of a target is needed any more.
         loops.values().for_each(|one| one.running.abort());
         for (_, one) in loops {
             let _ = one.running.await;
@@ -319,7 +327,7 @@ async fn refresh_forever(scraper: Arc<Scraper>, every: Duration) {
     }
 }
 
-impl Inner {
+impl ScraperInner {
     async fn write(&self, samples: &[crate::core::rules::NewSample]) {
         if samples.is_empty() {
             return;
@@ -329,30 +337,30 @@ impl Inner {
                 self.note_kept();
                 tracing::debug!(
                     refused = appended.refused,
-                    "some scraped samples were not kept"
+                    "some scraped samples were refused"
                 );
             }
             Ok(_) => self.note_kept(),
-            Err(error) => self.unkept.fail(&error, "what was scraped is not kept"),
+            Err(error) => self.unkept.fail(&error, "cannot write scraped samples"),
         }
     }
 
     fn note_kept(&self) {
-        self.unkept.recover("what is scraped is kept again");
+        self.unkept.recover("writing scraped samples works again");
     }
 }
 
 /// The loop of one target.
-struct Scraping {
-    inner: Arc<Inner>,
-    job: Arc<Job>,
+struct ScrapeTask {
+    inner: Arc<ScraperInner>,
+    job: Arc<ScrapeJob>,
     intake: Intake,
-    target: Target,
+    target: ScrapeTarget,
     status: Arc<Mutex<TargetStatus>>,
     metadata: Shown,
 }
 
-impl Scraping {
+impl ScrapeTask {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) -> Intake {
         let key = format!("{}{}", self.target.labels, self.target.url);
         let schedule = Schedule::new(&key, self.target.interval_ms);
@@ -370,7 +378,8 @@ impl Scraping {
         }
     }
 
-    /// Scrapes once. Whoever stops it does not wait for the target's answer, which may take as long as its job allows.
+    /// Scrapes once. A stop does not wait for the target's answer, which may take as long as its
+    /// job allows.
     async fn scrape(mut self, due: TimeMs, stopped: &mut watch::Receiver<bool>) -> Self {
         let inner = self.inner.clone();
         let permit = tokio::select! {
@@ -388,15 +397,16 @@ impl Scraping {
         let took = inner.clock.running().saturating_sub(begun);
         drop(permit);
         let read = tokio::task::spawn_blocking(move || {
-            let page = fetched.as_ref().map_err(Clone::clone).map(|fetched| Page {
-                text: &fetched.text,
-                format: fetched.format,
-            });
+            let page = fetched
+                .as_ref()
+                .map_err(Clone::clone)
+                .map(|fetched| ScrapePage {
+                    text: &fetched.text,
+                    format: fetched.format,
+                });
             let (describe, mut said) = (inner.describe.clone(), Vec::new());
             let describe = &mut |one: Description<'_>| said.extend(describe.describe(one));
-            let taken = self
-                .intake
-                .take(&self.job.config, page, (at, took), describe);
+            let taken = self.intake.take(&self.job.config, page, at, took, describe);
             if taken.error.is_none() {
                 *lock(&self.metadata) = said.into();
             }
@@ -411,7 +421,7 @@ impl Scraping {
         this
     }
 
-    async fn fetch(&self) -> Result<Fetched, String> {
+    async fn fetch(&self) -> Result<FetchedBody, String> {
         let timeout = Duration::from_millis(self.target.timeout_ms.unsigned_abs());
         match &self.job.ask {
             Ask::Http(client) => {
@@ -420,7 +430,7 @@ impl Scraping {
             Ask::Own(collect) => {
                 let collected = tokio::time::timeout(timeout, collect.collect()).await;
                 let text = collected.map_err(|_| format!("no answer within {timeout:?}"))??;
-                Ok(Fetched {
+                Ok(FetchedBody {
                     text,
                     format: TextFormat::Prometheus,
                 })
@@ -428,7 +438,7 @@ impl Scraping {
         }
     }
 
-    fn note(&self, taken: &Taken, at: TimeMs, took: Duration) {
+    fn note(&self, taken: &ScrapeResult, at: TimeMs, took: Duration) {
         let mut status = lock(&self.status);
         let error = taken.error.as_deref().unwrap_or("");
         if status.last_error != error && !error.is_empty() {
@@ -445,9 +455,9 @@ impl Scraping {
 }
 
 impl OwnTarget {
-    fn target(&self) -> Target {
+    fn target(&self) -> ScrapeTarget {
         let labels = Labels::new([("instance", &*self.instance), ("job", &*self.job)]);
-        Target {
+        ScrapeTarget {
             discovered: labels.clone(),
             labels,
             url: self.url.clone(),

@@ -1,30 +1,31 @@
-//! A shard's thread: takes everything that waits, writes it with one append, adds it to the head, and tells everybody
-//! what became of it.
+//! A shard's thread: takes everything that waits, writes it with one append, adds it to the head,
+//! and answers each request with its outcome.
 //!
-//! New series get their numbers before the append; a record says so once. Samples are in the log before they
-//! are in the head, and in the head before they are acknowledged: what is acknowledged is seen at once. When the log
-//! fails, the shard ends.
+//! New series get their numbers before the append; a record says so once. Samples are in the log
+//! before they are in the head, and in the head before they are acknowledged: what is acknowledged
+//! is seen at once. When the log fails, the shard ends.
 
 mod core;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken as Waiting};
+use egret_base::sync::{read_lock, write_lock};
+use egret_log::{AppendResult, Batch, DrainResult as Waiting, Inbox, Log, LogError};
+use egret_metrics_model::{Histogram, Labels, TimeMs};
 
 pub(crate) use self::core::Core;
-use super::ticket::{Outcome, Ticket};
+use super::write_ack::{Outcome, WriteAck};
 use crate::core::head::HeadSeries;
 use crate::core::index::Index;
 use crate::core::record::{self, Deletion, HistogramBatch, SampleBatch};
 use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
-use crate::model::{Histogram, Labels, TimeMs};
 
-/// What others know of a shard.
-pub(crate) struct Shared {
+/// State of a shard that other threads share.
+pub(crate) struct ShardShared {
     pub number: u16,
     pub inbox: Inbox<Submission>,
     pub index: Index,
@@ -34,7 +35,7 @@ pub(crate) struct Shared {
     pub log_bytes: AtomicU64,
     /// Whether a series may be there twice: it was let go, and came again before a restart.
     pub has_twins: AtomicBool,
-    /// Why the shard has ended, where nobody stopped it.
+    /// Why the shard has ended, unless it was stopped.
     pub failure: OnceLock<SeriesError>,
 }
 
@@ -54,16 +55,16 @@ pub(crate) struct Write {
     pub samples: SampleBatch,
     pub histograms: HistogramBatch,
     pub new: Vec<NewSeries>,
-    pub ticket: Arc<Ticket>,
+    pub ticket: Arc<WriteAck>,
 }
 
 /// What a shard is asked to do between two appends.
 pub(crate) type Ask = Box<dyn FnOnce(&mut Core) + Send>;
 
-/// What waits for a shard.
+/// An item in a shard's inbox.
 pub(crate) enum Submission {
     Write(Write),
-    Delete(Arc<Deletion>, Arc<Ticket>),
+    Delete(Arc<Deletion>, Arc<WriteAck>),
     Ask(Ask),
 }
 
@@ -77,14 +78,14 @@ pub(crate) fn histogram_bytes_max(histogram: &Histogram) -> usize {
 
 impl NewSeries {
     /// Whether it has no samples.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.samples.is_empty() && self.histograms.is_empty()
     }
 }
 
 impl Write {
     /// What it takes in the log, at most.
-    pub fn log_bytes(&self) -> usize {
+    pub(crate) fn log_bytes(&self) -> usize {
         let of_histograms = |all: &mut dyn Iterator<Item = &Arc<Histogram>>| -> usize {
             all.map(|histogram| histogram_bytes_max(histogram)).sum()
         };
@@ -101,7 +102,6 @@ impl Write {
     }
 }
 
-/// See the module.
 pub(crate) struct Shard<L: Log> {
     pub core: Core,
     pub log: L,
@@ -118,7 +118,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 const RESOLVE_PAUSE: Duration = Duration::from_millis(20);
 
 impl<L: Log + 'static> Shard<L> {
-    pub fn new(mut core: Core, log: L, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(mut core: Core, log: L, metrics: Arc<Metrics>) -> Self {
         core.next = log.next();
         Self {
             core,
@@ -129,17 +129,12 @@ impl<L: Log + 'static> Shard<L> {
         }
     }
 
-    /// Where the log ends.
-    pub fn end(&self) -> Seq {
-        self.log.next()
-    }
-
-    /// Works until the inbox is closed and empty, or the log fails. However it ends, everybody who waits is told,
-    /// and whoever comes later is refused.
+    /// Works until the inbox is closed and empty, or the log fails. However it ends, waiting
+    /// requests are answered with an error, and later ones are refused.
     ///
     /// # Errors
     /// Why the shard cannot go on.
-    pub fn run(mut self) -> Result<(), SeriesError> {
+    pub(crate) fn run(mut self) -> Result<(), SeriesError> {
         let shared = self.core.shared.clone();
         let mut waiting = Vec::new();
         // What a panic has left is not looked at any more.
@@ -185,7 +180,7 @@ impl<L: Log + 'static> Shard<L> {
     ///
     /// # Errors
     /// [`LogError`] when the log takes nothing any more; what waits then has not been told.
-    pub fn turn(&mut self, waiting: &mut Vec<Submission>) -> Result<(), LogError> {
+    pub(crate) fn turn(&mut self, waiting: &mut Vec<Submission>) -> Result<(), LogError> {
         let mut writes = Vec::new();
         let mut bytes = 0;
         let room = self.log.batch_bytes_max() / 2;
@@ -207,9 +202,10 @@ impl<L: Log + 'static> Shard<L> {
                 Submission::Delete(deletion, ticket) => {
                     bytes = 0;
                     let done = self.commit(&mut writes);
-                    match done.is_ok() {
-                        true => self.delete(&deletion, &ticket),
-                        false => done,
+                    if done.is_ok() {
+                        self.delete(&deletion, &ticket)
+                    } else {
+                        done
                     }
                 }
                 Submission::Ask(ask) => {
@@ -245,7 +241,7 @@ impl<L: Log + 'static> Shard<L> {
         Ok(())
     }
 
-    fn delete(&mut self, deletion: &Deletion, ticket: &Ticket) -> Result<(), LogError> {
+    fn delete(&mut self, deletion: &Deletion, ticket: &WriteAck) -> Result<(), LogError> {
         self.batch
             .push_with(|body| record::put_deletion(body, deletion));
         match self.append() {
@@ -267,7 +263,7 @@ impl<L: Log + 'static> Shard<L> {
         }
     }
 
-    /// Writes requests with one append, adds them to the head, and tells who waits.
+    /// Writes requests with one append, adds them to the head, and answers them.
     fn commit(&mut self, writes: &mut Vec<Write>) -> Result<(), LogError> {
         if writes.is_empty() {
             return Ok(());
@@ -319,15 +315,12 @@ impl<L: Log + 'static> Shard<L> {
         let before = self.unlogged.len();
         for write in writes {
             for new in std::mem::take(&mut write.new) {
-                let known = self
-                    .core
-                    .known
-                    .read()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let known = read_lock(&self.core.known);
                 let place = known.series(&new.labels);
                 drop(known);
-                let known = place.map(|place| place.number);
-                let known = known.or_else(|| self.core.comes_back(&new.labels));
+                let known = place
+                    .map(|place| place.number)
+                    .or_else(|| self.core.revive(&new.labels));
                 let number = known.unwrap_or_else(|| {
                     let number = self.core.head.next_number();
                     self.unlogged
@@ -336,7 +329,7 @@ impl<L: Log + 'static> Shard<L> {
                 });
                 if let Some(alias) = &new.alias {
                     let known = &self.core.known;
-                    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut known = write_lock(known);
                     known.add_alias(&new.labels, alias);
                 }
                 for (time_ms, value) in new.samples {
@@ -354,7 +347,8 @@ impl<L: Log + 'static> Shard<L> {
         }
     }
 
-    /// Appends what new series and requests say. Returns how many records the last append had, and their bytes.
+    /// Appends what new series and requests say. Returns how many records the last append had, and
+    /// their bytes.
     fn log(&mut self, writes: &[Write], began: Instant) -> Result<(u64, usize), LogError> {
         while let Some(count) = self.too_many_new() {
             self.put_series(count);
@@ -372,8 +366,8 @@ impl<L: Log + 'static> Shard<L> {
         Ok((records, bytes))
     }
 
-    /// How many of the new series are written apart, because all of them are too much for one append: while the disk
-    /// was full there may have come any number.
+    /// How many of the new series are written apart, because all of them are too much for one
+    /// append: while the disk was full there may have come any number.
     fn too_many_new(&self) -> Option<usize> {
         let room = self.log.batch_bytes_max() / 4;
         let mut bytes = 0;
@@ -383,7 +377,8 @@ impl<L: Log + 'static> Shard<L> {
                 bytes += series.labels.as_key().len() + SAMPLE_BYTES_MAX;
                 bytes > room
             })
-            // The one that is over is too large by itself only when a label may be as large as an append.
+            // The one that is over is too large by itself only when a label may be as large as an
+            // append.
             .map(|before| before.max(1))
     }
 
@@ -421,12 +416,12 @@ impl<L: Log + 'static> Shard<L> {
         let mut appended = self.log.append(&mut self.batch, expected)?;
         loop {
             match appended {
-                Appended::Committed(_) => return Ok(()),
-                Appended::Unknown => {
+                AppendResult::Committed(_) => return Ok(()),
+                AppendResult::Unknown => {
                     std::thread::sleep(RESOLVE_PAUSE);
                     appended = self.log.resolve(&mut self.batch, expected)?;
                 }
-                Appended::Fenced => {
+                AppendResult::Fenced => {
                     return Err(LogError::Stopped {
                         place: format!("shard {}", self.core.shared.number),
                         reason: "another writer has taken its log over".into(),

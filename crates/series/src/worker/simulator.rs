@@ -1,7 +1,8 @@
-//! A seeded simulator of a shard with its log, its checkpoints and its blocks on one disk that forgets, fills up and
-//! fails, on a machine whose clock is set forwards and back: random writes, flushes, merges and deletions, a loss of power
-//! at any write. What was acknowledged is always there, once, until it is older than the retention by the clock; what was
-//! deleted is not. `EGRET_SERIES_SEEDS` sets how many seeds are run, `EGRET_SERIES_SEED` runs one.
+//! A seeded simulator of a shard with its log, its checkpoints and its blocks on one disk that
+//! forgets, fills up and fails, on a machine whose clock is set forwards and back: random writes,
+//! flushes, merges and deletions, a loss of power at any write. What was acknowledged is always
+//! there, once, until it is older than the retention by the clock; what was deleted is not.
+//! `EGRET_SERIES_SEEDS` sets how many seeds are run, `EGRET_SERIES_SEED` runs one.
 
 mod expected;
 mod life;
@@ -10,20 +11,22 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use egret_log::simulated::{Chance, Fault, SimulatedDisk};
+use egret_base::sync::read_lock;
+use egret_base::test_support::over_seeds;
+use egret_blocks::block::{Block, BlockError};
+use egret_blocks::catalog::BlockLimits;
+use egret_blocks::core::plan::{BlockReplacement, CompactionJob, CompactionReason, Policy, plan};
+use egret_log::simulated::{Fault, SimulatedDisk, SplitMix64};
+use egret_metrics_model::{Labels, MatchOp, Matcher, TimeMs, TimeSpan};
 
-use self::expected::{Expected, Samples};
-use self::life::Life;
+use self::expected::{ExpectedState, SampleKey, Samples};
+use self::life::Incarnation;
 use super::flush::Flush;
 use super::shard::{Ask, NewSeries, Submission, Write};
-use super::ticket::Ticket;
-use crate::core::block::plan::{By, Job, Policy, Why, plan};
-use crate::core::known::Place;
+use super::write_ack::WriteAck;
 use crate::core::record::{Deletion, HistogramBatch, SampleBatch};
+use crate::core::series_keys::SeriesRef;
 use crate::error::SeriesError;
-use crate::model::{Labels, MatchOp, Matcher, TimeMs};
-use crate::store::block::{Block, BlockError};
-use crate::store::catalog::BlockLimits;
 
 const SEEDS: u64 = 300;
 const STEPS: u64 = 60;
@@ -38,19 +41,19 @@ fn labels(series: u64) -> Labels {
     Labels::new([("__name__", "m"), ("n", &*text)])
 }
 
-struct World {
-    chance: Chance,
+struct SimulatedWorld {
+    chance: SplitMix64,
     disk: SimulatedDisk,
     /// What the clock of the machine says, which is set forwards and back now and then.
     clock_ms: TimeMs,
     policy: Policy,
-    expected: Expected,
+    expected: ExpectedState,
     next_value: f64,
 }
 
-impl World {
+impl SimulatedWorld {
     fn new(seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut chance = SplitMix64::new(seed);
         let keep_ms = [2 * DAY_MS, 10 * DAY_MS, i64::MAX][chance.below(3) as usize];
         Self {
             chance,
@@ -60,13 +63,13 @@ impl World {
                 keep_ms,
                 ..Policy::default()
             },
-            expected: Expected::default(),
+            expected: ExpectedState::default(),
             next_value: 0.0,
         }
     }
 
     fn run(&mut self, seed: u64) {
-        let mut life: Option<Life> = None;
+        let mut life: Option<Incarnation> = None;
         for step in 0..STEPS {
             self.pass_time();
             let Some(now) = &mut life else {
@@ -104,8 +107,7 @@ impl World {
         }
     }
 
-    /// Some time passes, and the clock is set anew now and then: by days when it was wrong at first, by hours when
-    /// somebody sets it.
+    /// Lets some time pass. Now and then the clock jumps: forward by days, or back by hours.
     fn pass_time(&mut self) {
         self.clock_ms += self.chance.below(2 << 20) as TimeMs;
         match self.chance.below(25) {
@@ -126,12 +128,12 @@ impl World {
         }
     }
 
-    fn begin(&mut self, seed: u64) -> Option<Life> {
+    fn begin(&mut self, seed: u64) -> Option<Incarnation> {
         if self.chance.percent(10) {
             let fault = self.fault();
             self.disk.inject(fault);
         }
-        let begun = Life::begin(&self.disk, seed, self.clock_ms).and_then(|life| {
+        let begun = Incarnation::begin(&self.disk, seed, self.clock_ms).and_then(|life| {
             let found = life.read()?;
             Ok((life, found))
         });
@@ -153,7 +155,7 @@ impl World {
         }
     }
 
-    fn write(&mut self, life: &mut Life) -> Result<(), SeriesError> {
+    fn write(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
         let mut samples = Samples::new();
         let oldest_ms = self.oldest_ms();
         for _ in 0..1 + self.chance.below(40) {
@@ -167,17 +169,17 @@ impl World {
             // Others are refused before they come here.
             let time_ms = (self.clock_ms - before_ms).max(oldest_ms);
             self.next_value += 1.0;
-            let value = self.expected.value(&(series, time_ms));
-            let value = value.unwrap_or(self.next_value);
-            samples.entry((series, time_ms)).or_insert(value);
+            let key = SampleKey { series, time_ms };
+            let value = self.expected.value(&key).unwrap_or(self.next_value);
+            samples.entry(key).or_insert(value);
         }
         let mut batch = SampleBatch::default();
         let mut new: BTreeMap<u64, NewSeries> = BTreeMap::new();
-        for ((series, time_ms), value) in &samples {
+        for (SampleKey { series, time_ms }, value) in &samples {
             let shard = life.shard.borrow();
-            let known = shard.core.known.read().expect("nobody panics");
+            let known = read_lock(&shard.core.known);
             match known.series(&labels(*series)) {
-                Some(Place { number, .. }) => batch.push(number, *time_ms, *value),
+                Some(SeriesRef { number, .. }) => batch.push(number, *time_ms, *value),
                 None => {
                     let one = new.entry(*series).or_insert_with(|| NewSeries {
                         labels: labels(*series),
@@ -189,7 +191,7 @@ impl World {
                 }
             }
         }
-        let (ticket, mut told) = Ticket::new(1);
+        let (ticket, mut told) = WriteAck::new(1);
         let write = Write {
             samples: batch,
             histograms: HistogramBatch::default(),
@@ -213,7 +215,7 @@ impl World {
     }
 
     /// Finishes a deletion that failed: nothing else is done with blocks before.
-    fn finish_deletion(&mut self, life: &mut Life) -> Result<(), SeriesError> {
+    fn finish_deletion(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
         if life.is_deleting {
             life.deleting(&self.disk, |delete| delete.go_on())?;
             life.is_deleting = false;
@@ -222,13 +224,13 @@ impl World {
         Ok(())
     }
 
-    fn flush(&mut self, life: &mut Life) -> Result<(), SeriesError> {
+    fn flush(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
         let end = self.clock_ms - self.chance.below(1 << 23) as TimeMs + (1 << 21);
         self.flush_until(life, end)
     }
 
     /// Writes to blocks what is over by the clock, as the upkeep does.
-    fn flush_due(&mut self, life: &mut Life) -> Result<(), SeriesError> {
+    fn flush_due(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
         let due = life.due.at(self.clock_ms, SETTLE_MS, life.in_blocks.end);
         if let Some(end) = due {
             self.flush_until(life, end)?;
@@ -238,7 +240,7 @@ impl World {
         Ok(())
     }
 
-    fn flush_until(&mut self, life: &mut Life, end: TimeMs) -> Result<(), SeriesError> {
+    fn flush_until(&mut self, life: &mut Incarnation, end: TimeMs) -> Result<(), SeriesError> {
         self.finish_deletion(life)?;
         let stops_at = self.chance.below(30);
         let steps = RefCell::new(0);
@@ -253,9 +255,10 @@ impl World {
             pause: &|_| {},
             step: &|_| {
                 *steps.borrow_mut() += 1;
-                match *steps.borrow() == stops_at {
-                    true => Err(SeriesError::Stopping),
-                    false => Ok(()),
+                if *steps.borrow() == stops_at {
+                    Err(SeriesError::Stopping)
+                } else {
+                    Ok(())
                 }
             },
         };
@@ -264,7 +267,7 @@ impl World {
     }
 
     /// Does all that is planned for blocks by the clock, as the upkeep does.
-    fn tend(&mut self, life: &mut Life) -> Result<(), SeriesError> {
+    fn tend(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
         self.finish_deletion(life)?;
         let oldest_ms = self.oldest_ms();
         self.expected.expire(oldest_ms);
@@ -283,7 +286,7 @@ impl World {
     }
 
     /// Merges blocks, while others are written perhaps.
-    fn merge(&mut self, life: &mut Life) -> Result<(), SeriesError> {
+    fn merge(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
         self.finish_deletion(life)?;
         let snapshot = life.catalog.snapshot();
         let mut sources: Vec<_> = snapshot.blocks().iter().map(Block::id).collect();
@@ -294,10 +297,10 @@ impl World {
         sources.sort_unstable();
         sources.drain(..self.chance.below(sources.len() as u64 - 1) as usize);
         sources.truncate(2 + self.chance.below(4) as usize);
-        let job = Job {
-            why: Why::Merge,
+        let job = CompactionJob {
+            why: CompactionReason::Merge,
             sources,
-            by: By::Rewritten {
+            by: BlockReplacement::Rewritten {
                 without: Vec::new(),
                 coarsen: Vec::new(),
             },
@@ -325,7 +328,7 @@ impl World {
         Ok(merged.map(drop)?)
     }
 
-    fn delete(&mut self, life: &mut Life) -> Result<(), SeriesError> {
+    fn delete(&mut self, life: &mut Incarnation) -> Result<(), SeriesError> {
         self.finish_deletion(life)?;
         let start = self.clock_ms - self.chance.below(1 << 25) as TimeMs;
         let end = start + self.chance.below(1 << 22) as TimeMs;
@@ -347,7 +350,8 @@ impl World {
             start,
             end,
         };
-        self.expected.deletion_begun((start, end), series);
+        let span = TimeSpan { start, end };
+        self.expected.deletion_begun(span, series);
         life.is_deleting = true;
         let bytes = self.chance.below(30) as usize;
         let fails = self.chance.percent(20);
@@ -367,25 +371,9 @@ fn is_the_end(error: &SeriesError) -> bool {
     )
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text: String| text.parse().ok())
-    };
-    match (number("EGRET_SERIES_SEED"), number("EGRET_SERIES_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, seeds) => 0..seeds.unwrap_or(SEEDS),
-    }
-}
-
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_deleted_comes_back() {
-    for seed in seeds() {
-        let run = std::panic::AssertUnwindSafe(|| World::new(seed).run(seed * 1_000));
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    over_seeds("SERIES", SEEDS, |seed| {
+        SimulatedWorld::new(seed).run(seed * 1_000)
+    });
 }

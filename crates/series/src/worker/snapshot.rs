@@ -1,4 +1,5 @@
-//! A copy of everything in a directory of its own, made while samples come in and queries are answered.
+//! A copy of everything in a directory of its own, made while samples come in and queries are
+//! answered.
 
 use std::fs;
 use std::io;
@@ -6,7 +7,7 @@ use std::path::Path;
 
 use egret_base::durable::{make_directory, sync_directory};
 
-use super::upkeep::Upkeep;
+use super::upkeep::BlockMaintenance;
 use crate::error::SeriesError;
 
 /// What a snapshot has: all that was acknowledged, or less.
@@ -18,16 +19,16 @@ pub enum SnapshotOf {
     Blocks,
 }
 
-impl Upkeep {
-    /// Copies blocks to a directory that is not there yet, so that an engine can begin with it. The directory appears
-    /// under its name when it is complete and durable.
+impl BlockMaintenance {
+    /// Copies blocks to a directory that is not there yet, so that an engine can begin with it. The
+    /// directory appears under its name when it is complete and durable.
     ///
     /// # Errors
     /// [`SeriesError::Io`] and those of writing blocks; nothing is left of it then.
-    pub fn snapshot(&mut self, to: &Path, of: SnapshotOf) -> Result<(), SeriesError> {
+    pub(crate) fn snapshot(&mut self, to: &Path, of: SnapshotOf) -> Result<(), SeriesError> {
         match of {
             SnapshotOf::Everything => self.flush_all()?,
-            // What somebody was told is deleted does not come back from a snapshot.
+            // An acknowledged deletion must not come back from a snapshot.
             SnapshotOf::Blocks => self.finish_deletion()?,
         }
         let mut unfinished = to.as_os_str().to_owned();

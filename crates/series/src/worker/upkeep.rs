@@ -1,5 +1,5 @@
-//! The thread that keeps the store in shape: builds the index of new series, writes blocks, and does what it is asked
-//! that must not happen at the same time.
+//! The maintenance thread: indexes new series, flushes samples to blocks, merges blocks, and runs
+//! jobs that must not overlap with these.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -9,23 +9,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use egret_base::condition::ConditionSet;
+use egret_blocks::block::BlockError;
+use egret_blocks::catalog::{BlockLimits, Catalog};
+use egret_blocks::core::plan::{self, Policy, plan};
+use egret_blocks::core::window::FlushSchedule;
 use egret_log::Directory;
+use egret_metrics_model::TimeMs;
 
 use super::delete::Delete;
 use super::flush::{Flush, Perform, ask};
-use super::shard::{Ask, Core, Shared, Submission};
-use super::ticket::Ticket;
-use crate::api::Inner;
-use crate::core::block::plan::{self, Policy, plan};
-use crate::core::block::window::Due;
+use super::shard::{Ask, Core, ShardShared, Submission};
+use super::write_ack::WriteAck;
 use crate::core::index::FRESH_MAX;
 use crate::core::record::Deletion;
+use crate::engine::EngineInner;
 use crate::error::SeriesError;
 use crate::metrics::Component;
-use crate::model::TimeMs;
-use crate::store::block::BlockError;
-use crate::store::catalog::{BlockLimits, Catalog};
-use crate::store::checkpoint::InBlocks;
+use crate::store::checkpoint::FlushWatermark;
 
 /// How long the thread sleeps at most.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -36,31 +36,30 @@ const TEND_PAUSE: Duration = Duration::from_secs(10);
 /// How long to wait after a failure.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
-/// What the thread is asked to do.
-pub(crate) type Job = Box<dyn FnOnce(&mut Upkeep) + Send>;
+/// A job for the upkeep thread.
+pub(crate) type Job = Box<dyn FnOnce(&mut BlockMaintenance) + Send>;
 
 /// A shard, seen from here.
-pub(crate) struct Kept {
-    pub shared: Arc<Shared>,
+pub(crate) struct ShardHandle {
+    pub shared: Arc<ShardShared>,
     /// Where its checkpoint is.
     pub disk: Directory,
     /// What blocks have of it.
-    pub in_blocks: InBlocks,
+    pub in_blocks: FlushWatermark,
     /// What is to be written to blocks.
-    pub due: Due,
+    pub due: FlushSchedule,
     /// When it is tried again to write to blocks what is due, after that failed.
     pub retry_at: Option<Instant>,
 }
 
-/// See the module.
-pub(crate) struct Upkeep {
-    pub inner: Arc<Inner>,
+pub(crate) struct BlockMaintenance {
+    pub inner: Arc<EngineInner>,
     pub catalog: Arc<Catalog<Directory>>,
-    pub shards: Vec<Kept>,
+    pub shards: Vec<ShardHandle>,
     /// Where everything of the engine is.
     pub root: Directory,
     policy: Arc<Policy>,
-    /// What it is asked to do.
+    /// Jobs from other threads.
     jobs: Receiver<Job>,
     /// What it was asked while it was merging blocks.
     waiting: VecDeque<Job>,
@@ -70,7 +69,7 @@ pub(crate) struct Upkeep {
     is_deleting: bool,
     /// When work with blocks, and deleting, is tried again that failed.
     retry_at: Option<Instant>,
-    /// What fails, by what it does.
+    /// Failing activities, by name.
     failing: ConditionSet,
 }
 
@@ -79,8 +78,11 @@ fn rests(retry_at: Option<Instant>) -> bool {
     retry_at.is_some_and(|at| Instant::now() < at)
 }
 
-impl Kept {
-    fn perform<'a>(&'a self, inner: &'a Inner) -> impl Fn(Ask) -> Result<(), SeriesError> + 'a {
+impl ShardHandle {
+    fn perform<'a>(
+        &'a self,
+        inner: &'a EngineInner,
+    ) -> impl Fn(Ask) -> Result<(), SeriesError> + 'a {
         |ask| {
             let pushed = self.shared.inbox.push_always(Submission::Ask(ask));
             pushed.map_err(|_| inner.why_ended(&self.shared))
@@ -88,11 +90,11 @@ impl Kept {
     }
 }
 
-impl Upkeep {
-    pub fn new(
-        inner: Arc<Inner>,
+impl BlockMaintenance {
+    pub(crate) fn new(
+        inner: Arc<EngineInner>,
         catalog: Arc<Catalog<Directory>>,
-        shards: Vec<Kept>,
+        shards: Vec<ShardHandle>,
         root: Directory,
         policy: Policy,
         jobs: Receiver<Job>,
@@ -112,8 +114,8 @@ impl Upkeep {
         }
     }
 
-    /// Works until nobody can ask for anything any more.
-    pub fn run(mut self) {
+    /// Works until all senders of jobs are dropped.
+    pub(crate) fn run(mut self) {
         loop {
             if let Some(job) = self.waiting.pop_front() {
                 job(&mut self);
@@ -148,7 +150,8 @@ impl Upkeep {
     fn build_indexes(&self) {
         for kept in &self.shards {
             let index = &kept.shared.index;
-            // Whoever asks looks through new series one by one, so even few become a segment when there is time.
+            // A search looks through new series one by one, so even few become a segment when there
+            // is time.
             while let Some(work) = index.work(FRESH_MAX / 8) {
                 index.carry_out(work);
             }
@@ -158,7 +161,7 @@ impl Upkeep {
     /// Sets the metrics that say how much there is.
     fn measure(&self) {
         let metrics = &self.inner.metrics;
-        let sum = |of: fn(&Shared) -> &AtomicU64| {
+        let sum = |of: fn(&ShardShared) -> &AtomicU64| {
             let each = self.shards.iter();
             each.map(|kept| of(&kept.shared).load(Ordering::Relaxed))
                 .sum::<u64>() as i64
@@ -179,20 +182,21 @@ impl Upkeep {
         match outcome {
             Ok(()) => {
                 self.failing
-                    .recover(what, "upkeep of the series works again");
+                    .recover(what, "maintenance of the series works again");
                 None
             }
             Err(_) if self.inner.stopping.load(Ordering::Acquire) => None,
             Err(error) => {
-                let message = "upkeep of the series failed; retrying";
+                let message = "maintenance of the series failed; retrying";
                 self.failing.fail(what, error, message);
                 Some(Instant::now() + RETRY_PAUSE)
             }
         }
     }
 
-    /// Writes to blocks what is due of each shard. One that cannot be written holds up neither the others nor what else
-    /// is to be done: it is told of and tried again after a while, unless the shard has ended, which is told by itself.
+    /// Writes to blocks what is due of each shard. One that cannot be written holds up neither the
+    /// others nor what else is to be done: it is told of and tried again after a while, unless the
+    /// shard has ended, which is told by itself.
     fn flush_due(&mut self) {
         for shard in 0..self.shards.len() {
             let kept = &self.shards[shard];
@@ -249,7 +253,7 @@ impl Upkeep {
             return Ok(());
         }
         match self.most_urgent()? {
-            // Whoever waits for something gets a turn before the next.
+            // Waiting jobs get a turn before the next.
             Some(job) => self.carry_out(&job, true),
             None => {
                 self.tended_at = Some(Instant::now());
@@ -258,7 +262,7 @@ impl Upkeep {
         }
     }
 
-    fn most_urgent(&self) -> Result<Option<plan::Job>, SeriesError> {
+    fn most_urgent(&self) -> Result<Option<plan::CompactionJob>, SeriesError> {
         let facts = self.catalog.facts(&self.policy)?;
         let jobs = plan(&facts, &self.policy, self.inner.now_ms());
         Ok(jobs.into_iter().next())
@@ -268,7 +272,7 @@ impl Upkeep {
     ///
     /// # Errors
     /// Those of writing blocks.
-    pub fn tend(&mut self) -> Result<(), SeriesError> {
+    pub(crate) fn compact(&mut self) -> Result<(), SeriesError> {
         self.finish_deletion()?;
         let flushed = self.with_each_shard(Self::flush_if_due);
         while let Some(job) = self.most_urgent()? {
@@ -277,8 +281,8 @@ impl Upkeep {
         flushed
     }
 
-    /// Replaces blocks. What cannot wait is done meanwhile; what somebody waits for ends it, where it gives way.
-    fn carry_out(&mut self, job: &plan::Job, gives_way: bool) -> Result<(), SeriesError> {
+    /// Replaces blocks. Urgent work is done meanwhile. If `gives_way`, a waiting job ends it early.
+    fn carry_out(&mut self, job: &plan::CompactionJob, gives_way: bool) -> Result<(), SeriesError> {
         let (catalog, policy) = (self.catalog.clone(), self.policy.clone());
         let began = Instant::now();
         let mut step = |bytes: u64| self.between(bytes, gives_way);
@@ -287,7 +291,7 @@ impl Upkeep {
                 let (why, sources, made) = (job.why, job.sources.len(), made.len());
                 let took_ms = began.elapsed().as_millis() as u64;
                 match why {
-                    plan::Why::Expired | plan::Why::TooMuch => {
+                    plan::CompactionReason::Expired | plan::CompactionReason::TooMuch => {
                         tracing::info!(?why, sources, made, "samples were removed from blocks");
                     }
                     _ => tracing::debug!(?why, sources, made, took_ms, "blocks were replaced"),
@@ -328,16 +332,16 @@ impl Upkeep {
     ///
     /// # Errors
     /// Those of rewriting blocks.
-    pub fn clean(&mut self) -> Result<(), SeriesError> {
+    pub(crate) fn clean(&mut self) -> Result<(), SeriesError> {
         // It knows blocks by their ids, and they get others.
         self.finish_deletion()?;
         let facts = self.catalog.facts(&self.policy)?;
         let with_tombstones = facts.iter().filter(|block| block.has_tombstones);
         for block in with_tombstones.filter(|block| !block.is_damaged) {
-            let job = plan::Job {
-                why: plan::Why::Clean,
+            let job = plan::CompactionJob {
+                why: plan::CompactionReason::Clean,
                 sources: vec![block.meta.id],
-                by: plan::By::Rewritten {
+                by: plan::BlockReplacement::Rewritten {
                     without: Vec::new(),
                     coarsen: Vec::new(),
                 },
@@ -351,7 +355,7 @@ impl Upkeep {
     ///
     /// # Errors
     /// Those of [`Flush::run`].
-    pub fn flush_all(&mut self) -> Result<(), SeriesError> {
+    pub(crate) fn flush_all(&mut self) -> Result<(), SeriesError> {
         // Later than any that is taken in.
         let end =
             self.inner.now_ms() + 2 * self.inner.config.future_max.duration().as_millis() as TimeMs;
@@ -362,7 +366,7 @@ impl Upkeep {
     ///
     /// # Errors
     /// [`SeriesError`]: it is not sure what was deleted. The rest is tried again.
-    pub fn delete(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
+    pub(crate) fn delete(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
         // A deletion that is begun and cannot be finished would hold up everything else.
         let mut shards = self.inner.shards.get().into_iter().flatten();
         if let Some(failure) = shards.find_map(|shard| shard.failure.get()) {
@@ -374,11 +378,12 @@ impl Upkeep {
     /// Finishes a deletion that was begun, if there is one.
     ///
     /// # Errors
-    /// As of [`Upkeep::delete`].
-    pub fn finish_deletion(&mut self) -> Result<(), SeriesError> {
-        match self.is_deleting {
-            true => self.deleting(|delete| delete.go_on()),
-            false => Ok(()),
+    /// As of [`BlockMaintenance::delete`].
+    pub(crate) fn finish_deletion(&mut self) -> Result<(), SeriesError> {
+        if self.is_deleting {
+            self.deleting(|delete| delete.go_on())
+        } else {
+            Ok(())
         }
     }
 
@@ -394,7 +399,7 @@ impl Upkeep {
         let performs: Vec<Perform<'_>> = performs.iter().map(|perform| perform as _).collect();
         let submit = |shard: usize, deletion: Arc<Deletion>| {
             let shared = &self.shards[shard].shared;
-            let (ticket, told) = Ticket::new(1);
+            let (ticket, told) = WriteAck::new(1);
             let pushed = shared
                 .inbox
                 .push_always(Submission::Delete(deletion, ticket));
@@ -417,7 +422,7 @@ impl Upkeep {
     ///
     /// # Errors
     /// Those of [`Flush::run`].
-    pub fn flush(&mut self, shard: usize, end: TimeMs) -> Result<(), SeriesError> {
+    pub(crate) fn flush(&mut self, shard: usize, end: TimeMs) -> Result<(), SeriesError> {
         self.finish_deletion()?;
         let kept = &self.shards[shard];
         let inner = &self.inner;
@@ -429,15 +434,18 @@ impl Upkeep {
             disk: &kept.disk,
             now_ms: inner.now_ms(),
             before: kept.in_blocks,
-            // As long as the work took: half of one core is left for others. Series that are new meanwhile are not to
-            // be looked through one by one until it is all done.
+            // As long as the work took: half of one core is left for others. Series that are new
+            // meanwhile are not to be looked through one by one until it is all done.
             pause: &|duration| {
                 self.build_indexes();
                 std::thread::sleep(duration);
             },
-            step: &|_| match inner.stopping.load(Ordering::Acquire) {
-                true => Err(SeriesError::Stopping),
-                false => Ok(()),
+            step: &|_| {
+                if inner.stopping.load(Ordering::Acquire) {
+                    Err(SeriesError::Stopping)
+                } else {
+                    Ok(())
+                }
             },
         };
         let began = Instant::now();

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use egret_series::core::promql::parse_selector;
-use egret_series::{QueryOptions, Series, SeriesConfig, When};
+use egret_metrics_model::TimeSpan;
+use egret_promql::parse_selector;
+use egret_series::{EvalTimes, QueryOptions, Series, SeriesConfig};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
@@ -39,7 +40,8 @@ async fn two_blocks(directory: &TempDir, registry: &mut Registry) -> Series {
             .zip(&samples)
             .map(|(labels, samples)| (&labels[..], &samples[..]))
             .collect();
-        // One request is one change of the head: the engine's own flush cannot make two blocks of it.
+        // One request is one change of the head: the engine's own flush cannot make two blocks of
+        // it.
         let request = body(&written);
         series
             .remote_write_v1(&request)
@@ -74,7 +76,7 @@ fn damage(path: &Path, range: std::ops::RangeFrom<usize>, length: usize) {
 }
 
 async fn refusal(series: &Series, query: &str) -> String {
-    let asked = series.query(query, When::At(NOW_MS), QueryOptions::default());
+    let asked = series.query(query, EvalTimes::At(NOW_MS), QueryOptions::default());
     asked.await.expect_err("it cannot be answered").to_string()
 }
 
@@ -124,8 +126,12 @@ async fn a_block_with_a_damaged_index_is_named_and_set_aside_and_the_rest_answer
     );
     // Deleting goes on with what is left.
     let selector = parse_selector("load{host=\"host-07\"}").expect("it is one");
+    let all = TimeSpan {
+        start: 0,
+        end: NOW_MS,
+    };
     series
-        .delete(vec![selector], (0, NOW_MS))
+        .delete(vec![selector], all)
         .await
         .expect("it is deleted");
     assert_eq!(ask(&series, ALL, NOW_MS).await.len(), 19);
@@ -156,9 +162,12 @@ async fn damaged_samples_are_named_whenever_they_are_wanted_and_can_be_deleted()
     );
     assert_eq!(series.summary().expect("it runs").blocks_set_aside, 0);
     let selector = parse_selector("load{host=\"host-00\"}").expect("it is one");
-    let until = NOW_MS - 8 * 60 * MINUTE_MS;
+    let damaged = TimeSpan {
+        start: 0,
+        end: NOW_MS - 8 * 60 * MINUTE_MS,
+    };
     series
-        .delete(vec![selector], (0, until))
+        .delete(vec![selector], damaged)
         .await
         .expect("it is deleted");
     let all = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;

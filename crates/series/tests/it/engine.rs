@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
 use egret_base::{ManualClock, SystemEntropy, Timestamp};
-use egret_series::core::promql::{QueryResult, SampleValue, parse_selector};
-use egret_series::model::Labels;
-use egret_series::wire::{Sample, encode, snappy};
-use egret_series::{Options, QueryOptions, Series, SeriesConfig, SnapshotOf, When};
+use egret_metrics_model::{Labels, TimeSpan};
+use egret_metrics_wire::{WireSample, encode, snappy};
+use egret_promql::{QueryResult, SampleValue, parse_selector};
+use egret_series::{EngineOptions, EvalTimes, QueryOptions, Series, SeriesConfig, SnapshotOf};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
@@ -30,7 +30,7 @@ pub async fn started_by(
     config: SeriesConfig,
     registry: &mut Registry,
 ) -> Series {
-    let options = Options {
+    let options = EngineOptions {
         config,
         directory: directory.path().join("series"),
         clock,
@@ -41,15 +41,14 @@ pub async fn started_by(
     series
 }
 
-/// Labels and samples.
 pub type Written<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
 
 pub fn body(series: &[Written<'_>]) -> Vec<u8> {
     let mut body = Vec::new();
     for (labels, samples) in series {
-        let samples: Vec<Sample> = samples
+        let samples: Vec<WireSample> = samples
             .iter()
-            .map(|(time_ms, value)| Sample {
+            .map(|(time_ms, value)| WireSample {
                 time_ms: *time_ms,
                 value: *value,
             })
@@ -66,13 +65,13 @@ pub fn body(series: &[Written<'_>]) -> Vec<u8> {
 
 pub async fn ask(series: &Series, query: &str, at_ms: i64) -> Vec<(String, f64)> {
     let answer = series
-        .query(query, When::At(at_ms), QueryOptions::default())
+        .query(query, EvalTimes::At(at_ms), QueryOptions::default())
         .await
         .expect("the query is answered");
     let QueryResult::Vector(samples) = answer.result else {
         panic!("not a vector: {:?}", answer.result);
     };
-    let one = |sample: &egret_series::core::promql::Sample| match &sample.value {
+    let one = |sample: &egret_promql::InstantSample| match &sample.value {
         SampleValue::Float(value) => (sample.labels.to_string(), *value),
         other => panic!("not a number: {other:?}"),
     };
@@ -138,10 +137,10 @@ async fn good_samples_are_kept_and_bad_ones_told() {
     let reasons = written.rejected.reasons.join("\n");
     expect_test::expect![[r#"
         the time 1700086400000 is too far in the future: see series.future_max
-        the time 1665440000000 is too old: series.retention and series.keep are over
+        the time 1665440000000 is too old: see series.retention and series.keep
         series has no metric name: set the label __name__
         label name "c" occurs twice
-        a has another value at 1700000000000, which stays"#]]
+        a already has another value at 1700000000000, which is kept"#]]
     .assert_eq(&reasons);
     assert_eq!(ask(&series, "a", NOW_MS).await, [("a".to_owned(), 1.0)]);
     assert_eq!(
@@ -214,7 +213,8 @@ async fn blocks_head_and_log_together_have_every_sample_once() {
         ..SeriesConfig::default()
     };
     let mut series = started(&directory, config.clone()).await;
-    // Ten hours, a sample a minute; blocks are written twice on the way, and after that some come late.
+    // Ten hours, a sample a minute; blocks are written twice on the way, and after that some come
+    // late.
     let minutes = 600;
     let at = |minute: i64| NOW_MS - (minutes - minute) * 60_000;
     for minute in 0..minutes {
@@ -260,7 +260,8 @@ async fn blocks_head_and_log_together_have_every_sample_once() {
             }
         }
     }
-    // All of it is in blocks: a log of one empty segment is left, and series are known by blocks alone.
+    // All of it is in blocks: a log of one empty segment is left, and series are known by blocks
+    // alone.
     assert_eq!(
         series
             .head_statistics(1)
@@ -312,7 +313,10 @@ async fn what_was_deleted_stays_deleted_and_what_comes_later_is_kept() {
     };
     assert_eq!(count(&series, "a").await, Some(190.0));
     let selector = parse_selector("load{host=\"a\"}").expect("it is one");
-    let span = (minute(15), minute(184));
+    let span = TimeSpan {
+        start: minute(15),
+        end: minute(184),
+    };
     series
         .delete(vec![selector], span)
         .await
@@ -344,7 +348,7 @@ async fn what_was_deleted_stays_deleted_and_what_comes_later_is_kept() {
 async fn subqueries_without_a_step_take_the_interval_of_rules() {
     let directory = tempfile::tempdir().expect("a directory");
     let config = SeriesConfig {
-        evaluation_interval: egret_base::settings::Span::secs(10),
+        evaluation_interval: egret_base::settings::ConfigDuration::secs(10),
         ..SeriesConfig::default()
     };
     let series = started(&directory, config).await;
@@ -368,7 +372,10 @@ async fn a_snapshot_is_an_engine_of_its_own() {
         .await
         .expect("it is written");
     let selector = parse_selector("load").expect("it is one");
-    let gone = (NOW_MS - 100 * 60_000, NOW_MS - 91 * 60_000);
+    let gone = TimeSpan {
+        start: NOW_MS - 100 * 60_000,
+        end: NOW_MS - 91 * 60_000,
+    };
     series.flush().await.expect("it is flushed");
     series
         .delete(vec![selector.clone()], gone)
@@ -379,8 +386,12 @@ async fn a_snapshot_is_an_engine_of_its_own() {
         .await
         .expect("it is written");
     // What comes later is not in it.
+    let all = TimeSpan {
+        start: 0,
+        end: NOW_MS,
+    };
     series
-        .delete(vec![selector], (0, NOW_MS))
+        .delete(vec![selector], all)
         .await
         .expect("it is deleted");
     assert_eq!(ask(&series, "count_over_time(load[10h])", NOW_MS).await, []);

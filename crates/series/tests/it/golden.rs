@@ -1,21 +1,22 @@
-//! What a shard keeps beside its blocks: records of its log, its checkpoint, a deletion that is under way, and the replicas
-//! that are elected. What version 1 wrote is in `tests/golden` and must be read for ever.
+//! What a shard keeps beside its blocks: records of its log, its checkpoint, a deletion that is
+//! under way, and the replicas that are elected. What version 1 wrote is in `tests/golden` and must
+//! be read for ever.
 //!
-//! `UPDATE_EXPECT=1` writes the files. That is for a new kind of record, and for a zstd that makes something smaller of the
-//! same bytes; else none may change.
+//! `UPDATE_EXPECT=1` writes the files. That is for a new kind of record, and for a zstd that makes
+//! something smaller of the same bytes; else none may change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use egret_blocks::core::BlockId;
 use egret_log::simulated::SimulatedDisk;
 use egret_log::{Disk, Seq};
-use egret_series::core::block::BlockId;
-use egret_series::core::record::{self, Deletion, HistogramBatch, Record, SampleBatch};
-use egret_series::model::{
+use egret_metrics_model::{
     Buckets, CounterReset, Counts, Histogram, Labels, MatchOp, Matcher, STALE_NAN_BITS, Span,
 };
-use egret_series::store::checkpoint::{Checkpoint, InBlocks};
+use egret_series::core::record::{self, Deletion, HistogramBatch, Record, SampleBatch};
+use egret_series::store::checkpoint::{Checkpoint, FlushWatermark};
 use egret_series::store::deletion::{self, UnderWay};
 use egret_series::store::replicas;
 use expect_test::{ExpectFile, expect_file};
@@ -179,7 +180,7 @@ fn on_disk(golden: &str) -> SimulatedDisk {
 fn a_checkpoint_is_written_as_ever_and_read() {
     let checkpoint = Checkpoint {
         at: Seq(0x123),
-        in_blocks: InBlocks {
+        in_blocks: FlushWatermark {
             seq: Seq(0x120),
             end: 1_760_000_000_000,
         },

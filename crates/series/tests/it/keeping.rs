@@ -1,4 +1,5 @@
-//! What is kept for how long, by which rule, and how finely: seen in queries and on disk, before and after a restart.
+//! What is kept for how long, by which rule, and how finely: seen in queries and on disk, before
+//! and after a restart.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,13 +8,13 @@ use std::time::Duration;
 
 use egret_base::ManualClock;
 use egret_base::lifecycle::Service;
-use egret_base::settings::{Size, Span};
+use egret_base::settings::{ByteSize, ConfigDuration};
+use egret_blocks::block::BlockCache;
+use egret_blocks::catalog::Catalog;
 use egret_log::Directory;
-use egret_series::core::promql::QueryResult;
-use egret_series::model::{SeriesSamples, TimeMs};
-use egret_series::store::block::BlockCache;
-use egret_series::store::catalog::Catalog;
-use egret_series::{QueryOptions, Series, SeriesConfig, When};
+use egret_metrics_model::{SeriesSamples, TimeMs};
+use egret_promql::QueryResult;
+use egret_series::{EvalTimes, QueryOptions, Series, SeriesConfig};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
@@ -23,7 +24,8 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// What a block that is deleted or thinned out as a whole may span: no block of these tests is of a longer window.
+/// What a block that is deleted or thinned out as a whole may span: no block of these tests is of a
+/// longer window.
 const WINDOW_MS: i64 = DAY_MS;
 
 /// The samples of each job.
@@ -62,7 +64,8 @@ impl World {
         self.series = started_by(self.clock.clone(), &self.directory, config, registry).await;
     }
 
-    /// A sample of each job at each of these times; the value tells them apart and is hard to compress.
+    /// A sample of each job at each of these times; the value tells them apart and is hard to
+    /// compress.
     async fn write(&self, jobs: &[&str], times_ms: impl Iterator<Item = TimeMs>) {
         let samples: Vec<_> = times_ms.map(|at| (at, value(at))).collect();
         for job in jobs {
@@ -88,7 +91,7 @@ impl World {
             .series
             .query(
                 "load[1000d]",
-                When::At(NOW_MS + 100 * DAY_MS),
+                EvalTimes::At(NOW_MS + 100 * DAY_MS),
                 QueryOptions::default(),
             )
             .await
@@ -96,7 +99,7 @@ impl World {
         let QueryResult::Matrix(all) = all.result else {
             panic!("not a matrix: {:?}", all.result);
         };
-        let of_job = |one: egret_series::core::promql::SeriesPoints| {
+        let of_job = |one: egret_promql::SeriesPoints| {
             let job = one.labels.get("job").to_owned();
             (job, one.floats.into_iter().collect())
         };
@@ -148,7 +151,8 @@ fn last(span_ms: i64, step_ms: i64) -> impl Iterator<Item = TimeMs> + Clone {
     (0..span_ms / step_ms).map(move |at| NOW_MS - span_ms + (at + 1) * step_ms)
 }
 
-/// What was written is there as far as it is younger than `keep_ms`, and nothing is that is older by a window.
+/// What was written is there as far as it is younger than `keep_ms`, and nothing is that is older
+/// by a window.
 #[track_caller]
 fn check_kept(found: &Samples, job: &str, written: impl Iterator<Item = TimeMs>, since_ms: TimeMs) {
     let none = BTreeMap::new();
@@ -171,7 +175,7 @@ fn check_kept(found: &Samples, job: &str, written: impl Iterator<Item = TimeMs>,
 async fn what_is_older_than_its_rule_says_is_gone_from_queries_and_from_disk() {
     let config = SeriesConfig {
         shards: 2,
-        retention: Span::secs(10 * 86_400),
+        retention: ConfigDuration::secs(10 * 86_400),
         keep: r#"{job="debug"} 1d; {job=~"tmp|debug"} 60h"#.to_owned(),
         ..SeriesConfig::default()
     };
@@ -228,7 +232,7 @@ async fn what_is_older_than_its_rule_says_is_gone_from_queries_and_from_disk() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_rule_keeps_longer_is_taken_in_as_long() {
     let config = SeriesConfig {
-        retention: Span::secs(2 * 86_400),
+        retention: ConfigDuration::secs(2 * 86_400),
         keep: "{job=\"long\"} 10d".to_owned(),
         ..SeriesConfig::default()
     };
@@ -251,7 +255,7 @@ async fn what_a_rule_keeps_longer_is_taken_in_as_long() {
 async fn what_is_kept_for_ever_stays() {
     let config = SeriesConfig {
         shards: 1,
-        retention: Span::secs(0),
+        retention: ConfigDuration::secs(0),
         keep: r#"{job="debug"} 1d"#.to_owned(),
         ..SeriesConfig::default()
     };
@@ -288,7 +292,7 @@ async fn over_its_size_the_oldest_blocks_go_first_and_no_more_than_have_to() {
     let before = world.found().await;
     assert_eq!(before["node"].len(), written.clone().count());
     let bytes_max = all_bytes / 2;
-    world.config.size_max = Size(bytes_max);
+    world.config.size_max = ByteSize(bytes_max);
     world.restart().await;
     world.tend().await;
     let left_bytes = world.size_bytes();

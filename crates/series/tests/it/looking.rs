@@ -1,29 +1,37 @@
 //! Which series there are, wherever they are: in the heads, in blocks, in both.
 
 use egret_base::lifecycle::Service;
-use egret_series::core::promql::parse_selector;
-use egret_series::model::TimeMs;
-use egret_series::{Cost, QueryOptions, Scope, Series, SeriesConfig, When};
+use egret_metrics_model::{TimeMs, TimeSpan};
+use egret_promql::parse_selector;
+use egret_series::{Cost, EvalTimes, QueryOptions, Scope, Series, SeriesConfig};
 
 use crate::engine::{NOW_MS, body, started};
 
 const HOUR_MS: i64 = 3_600_000;
 
-fn scope(selectors: &[&str], (start, end): (TimeMs, TimeMs)) -> Scope {
+fn scope(selectors: &[&str], span: TimeSpan) -> Scope {
     let parse = |text: &&str| parse_selector(text).expect("it is one");
     Scope {
         selectors: selectors.iter().map(parse).collect(),
-        start,
-        end,
+        start: span.start,
+        end: span.end,
     }
 }
 
-const ALWAYS: (TimeMs, TimeMs) = (TimeMs::MIN, TimeMs::MAX);
+const ALWAYS: TimeSpan = TimeSpan::ALL;
+
+/// From the one to the other number of hours ago.
+fn hours_ago(first: i64, last: i64) -> TimeSpan {
+    TimeSpan {
+        start: NOW_MS - first * HOUR_MS,
+        end: NOW_MS - last * HOUR_MS,
+    }
+}
 
 async fn values(
     series: &Series,
     selectors: &[&str],
-    span: (TimeMs, TimeMs),
+    span: TimeSpan,
     limit: usize,
 ) -> (String, bool) {
     let found = series
@@ -79,13 +87,13 @@ async fn labels_are_listed_of_heads_and_of_blocks_that_reach_into_the_span() {
         values(&series, &["old", "new"], ALWAYS, 1).await,
         ("a".to_owned(), true)
     );
-    let recent = (NOW_MS - 2 * HOUR_MS, NOW_MS);
+    let recent = hours_ago(2, 0);
     assert_eq!(
         values(&series, &["{host!=\"\"}"], recent, 100).await.0,
         "c d e"
     );
     assert_eq!(values(&series, &["old"], recent, 100).await.0, "");
-    let before = (NOW_MS - 11 * HOUR_MS, NOW_MS - 9 * HOUR_MS);
+    let before = hours_ago(11, 9);
     assert_eq!(values(&series, &["both"], before, 100).await.0, "a b c");
     let names = series.label_names(scope(&["old"], ALWAYS), 2).await;
     let expected = (vec!["__name__".to_owned(), "host".to_owned()], true);
@@ -115,7 +123,7 @@ async fn labels_are_listed_of_heads_and_of_blocks_that_reach_into_the_span() {
 async fn the_explorer_counts_each_series_once_and_knows_which_are_new() {
     let directory = tempfile::tempdir().expect("a directory");
     let series = three_metrics(&directory).await;
-    let day = (NOW_MS - 24 * HOUR_MS, NOW_MS);
+    let day = hours_ago(24, 0);
     let found = series.cardinality(day, 10).await.expect("it is counted");
     // Three of `old`, five of `both`, three of `new`: none was there a day before.
     assert_eq!((found.series, found.new_series), (11, 11));
@@ -132,7 +140,7 @@ async fn the_explorer_counts_each_series_once_and_knows_which_are_new() {
     assert!(both.disk_bytes > 0 && both.memory_bytes > 0);
     let old = cost("old").expect("it is there");
     assert_eq!((old.series, old.samples, old.memory_bytes), (3, 30, 0));
-    let recent = (NOW_MS - 2 * HOUR_MS, NOW_MS);
+    let recent = hours_ago(2, 0);
     let found = series.cardinality(recent, 1).await.expect("it is counted");
     // `both c` was there ten hours before, and not in the two hours before.
     assert_eq!((found.series, found.new_series), (6, 6));
@@ -142,8 +150,28 @@ async fn the_explorer_counts_each_series_once_and_knows_which_are_new() {
     assert_eq!(*count, 3);
     let head = series.head_statistics(10).await.expect("it is counted");
     assert_eq!((head.series, head.chunks, head.largest.pairs), (6, 6, 7));
-    let first = NOW_MS - HOUR_MS;
-    assert_eq!(head.span, Some((first, first + 9_000)));
+    let start = NOW_MS - HOUR_MS;
+    let expected = TimeSpan {
+        start,
+        end: start + 9_000,
+    };
+    assert_eq!(head.span, Some(expected));
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_explorer_counts_series_from_the_first_time_there_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        retention: egret_base::settings::ConfigDuration::secs(0),
+        ..SeriesConfig::default()
+    };
+    let series = started(&directory, config).await;
+    let request = body(&[(&[("__name__", "first")], &[(TimeMs::MIN, 1.0)])]);
+    let written = series.remote_write_v1(&request).await;
+    written.expect("it is written");
+    let found = series.cardinality(ALWAYS, 1).await.expect("it is counted");
+    assert_eq!(found.new_by_period, [(TimeMs::MIN, 1)]);
     series.stop().await;
 }
 
@@ -151,7 +179,7 @@ async fn the_explorer_counts_each_series_once_and_knows_which_are_new() {
 async fn looking_has_a_budget_of_memory() {
     let directory = tempfile::tempdir().expect("a directory");
     let config = SeriesConfig {
-        query_memory_max: egret_base::settings::Size(1_000),
+        query_memory_max: egret_base::settings::ByteSize(1_000),
         ..SeriesConfig::default()
     };
     for error in refused(&directory, config).await {
@@ -163,7 +191,7 @@ async fn looking_has_a_budget_of_memory() {
 async fn looking_has_a_budget_of_time() {
     let directory = tempfile::tempdir().expect("a directory");
     let config = SeriesConfig {
-        query_timeout: egret_base::settings::Span::secs(0),
+        query_timeout: egret_base::settings::ConfigDuration::secs(0),
         ..SeriesConfig::default()
     };
     for error in refused(&directory, config).await {
@@ -171,7 +199,8 @@ async fn looking_has_a_budget_of_time() {
     }
 }
 
-/// Why nothing that looks at series has an answer with these settings: of series in the heads, then in blocks.
+/// Why nothing that looks at series has an answer with these settings: of series in the heads, then
+/// in blocks.
 async fn refused(directory: &tempfile::TempDir, config: SeriesConfig) -> Vec<String> {
     let series = started(directory, config).await;
     for host in 0..20 {
@@ -180,11 +209,15 @@ async fn refused(directory: &tempfile::TempDir, config: SeriesConfig) -> Vec<Str
     let all = || scope(&["many"], ALWAYS);
     let host = || "host".to_owned();
     let mut errors = Vec::new();
-    let at = When::At(NOW_MS);
+    let at = EvalTimes::At(NOW_MS);
+    let span = TimeSpan {
+        start: 0,
+        end: NOW_MS,
+    };
     for _ in ["heads", "blocks"] {
         errors.push(series.series(all(), usize::MAX).await.err());
         errors.push(series.label_values(host(), all(), usize::MAX).await.err());
-        errors.push(series.cardinality((0, NOW_MS), 1).await.err());
+        errors.push(series.cardinality(span, 1).await.err());
         let query = series.query("count(many)", at, QueryOptions::default());
         errors.push(query.await.err());
         series.flush().await.expect("a block");

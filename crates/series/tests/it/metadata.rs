@@ -1,10 +1,10 @@
 //! What senders say of their metrics, by each protocol, and that it takes no more room than it may.
 
 use egret_base::lifecycle::Service;
-use egret_base::settings::Size;
-use egret_series::wire::encode::{RequestV2, SeriesToWrite, append_metadata_v1};
-use egret_series::wire::otlp::OtlpEncoding;
-use egret_series::wire::{MetricKind, Sample, snappy};
+use egret_base::settings::ByteSize;
+use egret_metrics_wire::encode::{RequestV2, SeriesToWrite, append_metadata_v1};
+use egret_metrics_wire::otlp::OtlpEncoding;
+use egret_metrics_wire::{MetricKind, WireSample, snappy};
 use egret_series::{Import, ImportFormat, Series, SeriesConfig};
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn body_v2(series: &[(&str, Said<'_>)]) -> Vec<u8> {
     for (name, said) in series {
         let series = SeriesToWrite {
             labels: vec![("__name__", name), ("le", "1")],
-            samples: vec![Sample {
+            samples: vec![WireSample {
                 time_ms: NOW_MS,
                 value: 1.0,
             }],
@@ -82,8 +82,7 @@ async fn every_protocol_says_what_metrics_are() {
     let body = json!({"resourceMetrics": [{"scopeMetrics": [{"metrics": [{
         "name": "otlp", "description": "Four.", "unit": "By",
         "gauge": {"dataPoints": [{"asDouble": 2.5, "timeUnixNano": (NOW_MS * 1_000_000).to_string()}]},
-    }]}]}]});
-    let body = body.to_string();
+    }]}]}]}).to_string();
     let written = series.write_otlp(body.as_bytes(), OtlpEncoding::Json).await;
     written.expect("a request");
     let text = "# HELP text Five.\n# TYPE text gauge\n# UNIT text bytes\ntext 1\n# EOF\n";
@@ -103,7 +102,7 @@ async fn every_protocol_says_what_metrics_are() {
 async fn what_has_no_room_is_not_kept_and_harms_no_sample() {
     let directory = tempfile::tempdir().expect("a directory");
     let config = SeriesConfig {
-        metadata_bytes_max: Size(1_000),
+        metadata_bytes_max: ByteSize(1_000),
         ..SeriesConfig::default()
     };
     let series = started(&directory, config).await;

@@ -1,17 +1,17 @@
-//! What is refused costs nothing else: neither the other series of a request, nor the room that is left for series, nor
-//! who is listened to.
+//! What is refused costs nothing else: neither the other series of a request, nor the room that is
+//! left for series, nor the election of a replica.
 
 use std::time::Duration;
 
 use egret_base::lifecycle::Service;
-use egret_series::wire::encode::{RequestV2, SeriesToWrite, append_sample, append_series_v1};
-use egret_series::wire::{Sample, WireHistogram, snappy};
-use egret_series::{Import, ImportFormat, SeriesConfig, SeriesError, Written};
+use egret_metrics_wire::encode::{RequestV2, SeriesToWrite, append_sample, append_series_v1};
+use egret_metrics_wire::{WireHistogram, WireSample, snappy};
+use egret_series::{Import, ImportFormat, SeriesConfig, SeriesError, WriteCounts};
 use prometheus_client::registry::Registry;
 
 use crate::engine::{NOW_MS, ask, body, clock, started, started_by};
 
-const SAMPLE: Sample = Sample {
+const SAMPLE: WireSample = WireSample {
     time_ms: NOW_MS,
     value: 1.0,
 };
@@ -60,7 +60,7 @@ fn compressed(mut body: Vec<u8>) -> Vec<u8> {
     snappy::encode(&body)
 }
 
-fn check(written: &Written, refused: u64, reasons: &expect_test::Expect) {
+fn check(written: &WriteCounts, refused: u64, reasons: &expect_test::Expect) {
     // The three good ones, and one histogram.
     assert_eq!(
         (

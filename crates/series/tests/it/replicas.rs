@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use egret_base::ManualClock;
 use egret_base::lifecycle::Service;
-use egret_series::wire::encode::{RequestV2, SeriesToWrite};
-use egret_series::wire::{Sample, snappy};
+use egret_metrics_wire::encode::{RequestV2, SeriesToWrite};
+use egret_metrics_wire::{WireSample, snappy};
 use egret_series::{Duplicates, Series, SeriesConfig, SeriesError};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
@@ -37,7 +37,7 @@ fn request_v2(replica: &str, time_ms: i64) -> Vec<u8> {
                 ("cluster", "west"),
                 ("host", host),
             ],
-            samples: vec![Sample {
+            samples: vec![WireSample {
                 time_ms,
                 value: 1.0,
             }],
@@ -61,8 +61,10 @@ async fn send(series: &Series, cluster: &str, replica: &str, at_ms: i64, value: 
     });
     let samples = [(at_ms, value)];
     let all = labels.each_ref().map(|labels| (&labels[..], &samples[..]));
-    let written = series.remote_write_v1(&body(&all)).await;
-    let written = written.expect("it is read");
+    let written = series
+        .remote_write_v1(&body(&all))
+        .await
+        .expect("it is read");
     assert_eq!(written.rejected.samples, 0, "{:?}", written.rejected);
     (written.samples, written.duplicates.samples)
 }
@@ -92,7 +94,8 @@ async fn one_replica_of_a_cluster_is_listened_to_until_it_is_silent() {
     clock.advance(Duration::from_secs(1));
     assert_eq!(send(&series, "west", "two", NOW_MS, 2.0).await, (3, 0));
     assert_eq!(send(&series, "west", "one", NOW_MS + 1, 1.0).await, (0, 3));
-    // What was written before a restart is remembered: the first that sends then is not elected for that.
+    // What was written before a restart is remembered: the first that sends then is not elected for
+    // that.
     series.stop().await;
     let series = started(&clock, &directory).await;
     assert_eq!(send(&series, "west", "one", NOW_MS + 2, 1.0).await, (0, 3));
@@ -155,8 +158,10 @@ async fn remote_write_2_is_no_different() {
         let at = NOW_MS - 30_000 + round * 10_000;
         let written = series.remote_write_v2(&request_v2("one", at)).await;
         assert_eq!(written.expect("it is written").samples, 2);
-        let dropped = series.remote_write_v2(&request_v2("two", at + 1)).await;
-        let dropped = dropped.expect("it is read");
+        let dropped = series
+            .remote_write_v2(&request_v2("two", at + 1))
+            .await
+            .expect("it is read");
         let expected = Duplicates {
             samples: 2,
             histograms: 0,
@@ -198,7 +203,7 @@ async fn series_of_before_lose_their_replica_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_label_without_the_other_is_refused_at_the_start() {
     let directory = tempfile::tempdir().expect("a directory");
-    let options = egret_series::Options {
+    let options = egret_series::EngineOptions {
         config: SeriesConfig {
             ha_cluster_label: "cluster".to_owned(),
             ..SeriesConfig::default()

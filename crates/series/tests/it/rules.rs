@@ -1,4 +1,4 @@
-//! Rules that are evaluated, and those who are told of alerts.
+//! Evaluation of rules, and notification of receivers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::BoxFuture;
-use egret_base::task::{TaskReceipt, TaskRefused, TaskRequest, TaskSink};
-use egret_base::test_support::ConditionLog;
+use egret_base::task::{TaskReceipt, TaskRejection, TaskRequest, TaskSink};
+use egret_base::test_support::{ConditionLog, eventually};
 use egret_base::{Clock, Kind, SystemClock};
+use egret_metrics_model::is_stale;
 use egret_series::core::rules::NewSample;
-use egret_series::model::is_stale;
 use egret_series::worker::notify::{Destination, ReceiverConfig};
 use egret_series::worker::rules::{Rules, RulesOptions};
 use serde_json::Value;
@@ -27,14 +27,14 @@ struct Queue {
 }
 
 impl TaskSink for Queue {
-    fn check_queue(&self, _: &str) -> Result<(), TaskRefused> {
+    fn check_queue(&self, _: &str) -> Result<(), TaskRejection> {
         Ok(())
     }
 
     fn enqueue<'a>(
         &'a self,
         tasks: &'a [TaskRequest<'a>],
-    ) -> BoxFuture<'a, Vec<Result<TaskReceipt, TaskRefused>>> {
+    ) -> BoxFuture<'a, Vec<Result<TaskReceipt, TaskRejection>>> {
         Box::pin(async move {
             let refuse = |left: u32| left.checked_sub(1);
             if self
@@ -42,7 +42,7 @@ impl TaskSink for Queue {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, refuse)
                 .is_ok()
             {
-                let refused = TaskRefused {
+                let refused = TaskRejection {
                     code: "busy",
                     kind: Kind::Unavailable,
                     retryable: true,
@@ -124,14 +124,14 @@ fn body(request: &Request) -> Value {
 }
 
 /// A queue, a webhook and an Alertmanager that wait for alerts.
-struct Waiting {
+struct TestReceivers {
     queue: Arc<Queue>,
     tasks: mpsc::UnboundedReceiver<(String, Value)>,
     hook: Web,
     manager: Web,
 }
 
-impl Waiting {
+impl TestReceivers {
     async fn new() -> Self {
         let (taken, tasks) = mpsc::unbounded_channel();
         let queue = Queue {
@@ -184,7 +184,7 @@ impl Waiting {
 
 #[tokio::test]
 async fn alerts_are_told_once_whatever_happens() {
-    let mut waiting = Waiting::new().await;
+    let mut waiting = TestReceivers::new().await;
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("a.yml"), RULES).expect("a file");
     let memory = Arc::new(Memory::default());
@@ -220,7 +220,7 @@ async fn alerts_are_told_once_whatever_happens() {
 
 #[tokio::test]
 async fn a_queue_that_takes_no_alerts_is_one_line_at_its_start_and_one_at_its_end() {
-    let mut waiting = Waiting::new().await;
+    let mut waiting = TestReceivers::new().await;
     waiting.queue.refuses.store(u32::MAX, Ordering::Relaxed);
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("a.yml"), RULES).expect("a file");
@@ -233,9 +233,10 @@ async fn a_queue_that_takes_no_alerts_is_one_line_at_its_start_and_one_at_its_en
     let rules = start(directory.path(), &memory, vec![refusing]);
     let log = ConditionLog::watch("alert_queue_refusing", "queue/refusing");
     rules.reload().await.expect("the file is good");
-    while waiting.queue.refuses.load(Ordering::Relaxed) > u32::MAX - 3 || !log.is_active() {
-        tokio::task::yield_now().await;
-    }
+    eventually("three tasks are refused", async || {
+        waiting.queue.refuses.load(Ordering::Relaxed) <= u32::MAX - 3 && log.is_active()
+    })
+    .await;
     assert!(
         log.reason()
             .is_some_and(|reason| reason.contains("come again"))
@@ -247,9 +248,9 @@ async fn a_queue_that_takes_no_alerts_is_one_line_at_its_start_and_one_at_its_en
     assert_eq!(log.levels(), ["WARN", "INFO"]);
 }
 
-/// That everybody is told that the alert fires, and once its rule is gone that it has ended.
+/// All receivers are told that the alert fires, and that it has ended once its rule is gone.
 async fn ends_with_its_rule(without: &str) {
-    let mut waiting = Waiting::new().await;
+    let mut waiting = TestReceivers::new().await;
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("a.yml");
     std::fs::write(&file, RULES).expect("a file");

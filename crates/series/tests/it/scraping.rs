@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use egret_base::{Clock, SystemClock};
+use egret_metrics_model::is_stale;
 use egret_series::core::rules::NewSample;
 use egret_series::core::scrape::Exposition;
-use egret_series::model::is_stale;
 use egret_series::worker::scrape::{OwnTarget, Scraper, ScraperOptions};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -286,9 +286,9 @@ async fn lists_of_targets_are_read_again() {
     scraper.stop().await;
 }
 
-struct Own(Mutex<u32>);
+struct CountingExposition(Mutex<u32>);
 
-impl Exposition for Own {
+impl Exposition for CountingExposition {
     fn render(&self) -> String {
         let mut count = self.0.lock().expect("no panic");
         *count += 1;
@@ -305,7 +305,7 @@ async fn this_program_is_scraped_without_http() {
         url: "http://here/metrics".to_owned(),
         interval_ms: 50,
         timeout_ms: 50,
-        collect: Arc::new(Own(Mutex::new(0))),
+        collect: Arc::new(CountingExposition(Mutex::new(0))),
     };
     let memory = Arc::new(Memory::default());
     let mut samples = memory.listen();

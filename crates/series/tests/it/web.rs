@@ -1,14 +1,14 @@
 //! An HTTP server of a test's own, and series in memory that loops write to and read from.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use egret_base::lifecycle::BoxFuture;
-use egret_series::core::metadata::{Describe, Description, Metadata, MetadataStore};
-use egret_series::core::promql::{Answer as QueryAnswer, MemorySource, Options, Query, QueryError};
+use egret_base::test_support::eventually;
+use egret_metrics_model::{Labels, Matcher, TimeMs, TimeSpan};
+use egret_promql::{Answer as QueryAnswer, EvalOptions, MemorySource, Query, QueryError};
+use egret_series::core::metadata::{Describe, Description, MetadataEntry, MetadataStore};
 use egret_series::core::rules::{Evaluate, NewSample, last_samples};
-use egret_series::model::{Labels, Matcher, TimeMs};
-use egret_series::worker::{Append, AppendError, Appended};
+use egret_series::worker::{Append, AppendError, AppendResult};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -49,7 +49,6 @@ impl Answer {
 }
 
 pub struct Web {
-    /// Host and port.
     pub address: String,
     pub requests: mpsc::UnboundedReceiver<Request>,
 }
@@ -167,7 +166,7 @@ impl Append for Memory {
     fn append<'a>(
         &'a self,
         samples: &'a [NewSample],
-    ) -> BoxFuture<'a, Result<Appended, AppendError>> {
+    ) -> BoxFuture<'a, Result<AppendResult, AppendError>> {
         Box::pin(async move {
             let mut source = self.source.lock().expect("no panic");
             let mut listeners = self.listeners.lock().expect("no panic");
@@ -175,13 +174,13 @@ impl Append for Memory {
                 source.add(&sample.labels, sample.time_ms, sample.value);
                 listeners.retain(|listener| listener.send(sample.clone()).is_ok());
             }
-            Ok(Appended::default())
+            Ok(AppendResult::default())
         })
     }
 }
 
 impl Describe for Memory {
-    fn describe(&self, description: Description<'_>) -> Option<Arc<Metadata>> {
+    fn describe(&self, description: Description<'_>) -> Option<Arc<MetadataEntry>> {
         let mut metadata = self.metadata.lock().expect("no panic");
         metadata.add(description, 0)
     }
@@ -192,14 +191,14 @@ impl Evaluate for Memory {
         query.instant(
             &*self.source.lock().expect("no panic"),
             at,
-            &Options::default(),
+            &EvalOptions::default(),
         )
     }
 
     fn last(
         &self,
         matchers: Vec<Matcher>,
-        range: (TimeMs, TimeMs),
+        range: TimeSpan,
     ) -> Result<Vec<(Labels, TimeMs, f64)>, QueryError> {
         last_samples(&*self.source.lock().expect("no panic"), matchers, range)
     }
@@ -211,14 +210,9 @@ pub async fn first<T: std::fmt::Debug>(
     what: &str,
     wanted: impl Fn(&T) -> bool,
 ) -> T {
-    let found = async {
-        loop {
-            let next = receiver.recv().await.expect("the sender is there");
-            if wanted(&next) {
-                return next;
-            }
-        }
-    };
-    let found = tokio::time::timeout(Duration::from_secs(30), found).await;
-    found.unwrap_or_else(|_| panic!("{what} did not come"))
+    eventually(what, async || {
+        let next = receiver.recv().await.expect("the sender is there");
+        if wanted(&next) { Ok(next) } else { Err(next) }
+    })
+    .await
 }

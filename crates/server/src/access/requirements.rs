@@ -5,9 +5,56 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::Requirement;
 use crate::audit::OBJECT_BYTES_MAX;
 use crate::tokens::ADMIN;
+
+/// What an operation needs of its caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Requirement {
+    Public,
+    /// A token with one of these scopes.
+    Token {
+        /// The alternatives, all of one area.
+        any_of: Vec<String>,
+        /// Where the part of the area is named that the request is about.
+        part: PartPlace,
+        /// Whether the operation concerns the whole server, so that only tokens of the operator's
+        /// tenant pass.
+        is_host_wide: bool,
+    },
+}
+
+/// Where a request names the part of an area, with which the parts of the caller's scopes are
+/// compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartPlace {
+    /// Nowhere: a scope of a part does not suffice.
+    Nowhere,
+    /// In this segment of the path, counted from 0 with the empty one before the first slash.
+    Segment(usize),
+    /// The handler finds the part and compares it.
+    Handler,
+}
+
+impl Requirement {
+    /// The requirement of an operation without `security`: scope `admin` of the operator's tenant.
+    pub(crate) fn operator() -> Self {
+        Requirement::Token {
+            any_of: vec![ADMIN.to_owned()],
+            part: PartPlace::Nowhere,
+            is_host_wide: true,
+        }
+    }
+
+    /// One of these scopes, of any tenant, for a handler that compares parts itself.
+    pub(crate) fn any_of(scopes: &[&str]) -> Self {
+        Requirement::Token {
+            part: PartPlace::Handler,
+            any_of: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+            is_host_wide: false,
+        }
+    }
+}
 
 /// An operation as the audit log names it.
 #[derive(Debug)]
@@ -18,14 +65,27 @@ pub(crate) struct Operation {
     pub(crate) path: String,
     /// Whether the audit log has every call of it, and not only refused ones.
     pub(crate) is_audited: bool,
+    pub(crate) transfer: Transfer,
+}
+
+/// How the requests of an operation are admitted; most are answered soon and have one short body.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Transfer {
+    /// They last as long as their clients want.
+    pub(crate) is_lasting: bool,
+    /// Their bodies have limits of their own: a gRPC stream is bounded message by message, an
+    /// attachment as it is written.
+    pub(crate) is_piecemeal: bool,
 }
 
 impl Operation {
     /// The names in a request's path, as the audit log has them.
     pub(crate) fn object(&self, path: &str) -> Option<String> {
         let segments = self.path.split('/').zip(path.split('/'));
-        let names = segments.filter(|(pattern, _)| pattern.starts_with('{'));
-        let names: Vec<&str> = names.map(|(_, name)| name).collect();
+        let names: Vec<&str> = segments
+            .filter(|(pattern, _)| pattern.starts_with('{'))
+            .map(|(_, name)| name)
+            .collect();
         let mut object = names.join("/");
         object.truncate(object.floor_char_boundary(OBJECT_BYTES_MAX));
         (!object.is_empty()).then_some(object)
@@ -55,7 +115,7 @@ fn is_audited(id: &str, method: &Method, requirement: &Requirement) -> bool {
 
 /// What is known of one method of a path.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(crate) struct OperationAccess {
     pub(super) requirement: Requirement,
     pub(super) operation: Arc<Operation>,
 }
@@ -63,21 +123,22 @@ pub(super) struct Guarded {
 /// The requirements of all documented operations, by path and method.
 #[derive(Debug)]
 pub(crate) struct Requirements {
-    by_path: HashMap<String, HashMap<Method, Arc<Guarded>>>,
+    by_path: HashMap<String, HashMap<Method, Arc<OperationAccess>>>,
     /// Of a route without documentation.
-    otherwise: Arc<Guarded>,
+    otherwise: Arc<OperationAccess>,
 }
 
 impl Default for Requirements {
     fn default() -> Self {
         Self {
             by_path: HashMap::new(),
-            otherwise: Arc::new(Guarded {
+            otherwise: Arc::new(OperationAccess {
                 requirement: Requirement::operator(),
                 operation: Arc::new(Operation {
                     id: "undocumented".to_owned(),
                     path: String::new(),
                     is_audited: true,
+                    transfer: Transfer::default(),
                 }),
             }),
         }
@@ -91,13 +152,15 @@ impl Requirements {
         path: &str,
         method: Method,
         id: &str,
+        transfer: Transfer,
         requirement: Requirement,
     ) {
-        let guarded = Arc::new(Guarded {
+        let guarded = Arc::new(OperationAccess {
             operation: Arc::new(Operation {
                 id: id.to_owned(),
                 path: path.to_owned(),
                 is_audited: is_audited(id, &method, &requirement),
+                transfer,
             }),
             requirement,
         });
@@ -111,7 +174,7 @@ impl Requirements {
 
     /// What a request needs; `None` when the path is documented without this method, so that the
     /// request must not reach a handler.
-    pub(super) fn of(&self, path: &str, method: &Method) -> Option<&Guarded> {
+    pub(super) fn of(&self, path: &str, method: &Method) -> Option<&OperationAccess> {
         match self.by_path.get(path) {
             Some(methods) => methods.get(method).map(|guarded| &**guarded),
             None => Some(&self.otherwise),
@@ -120,8 +183,12 @@ impl Requirements {
 
     /// Every documented path without wildcards, in order.
     pub(crate) fn documented_paths(&self) -> Vec<String> {
-        let paths = self.by_path.keys().filter(|path| !path.contains('*'));
-        let mut paths: Vec<String> = paths.cloned().collect();
+        let mut paths: Vec<String> = self
+            .by_path
+            .keys()
+            .filter(|path| !path.contains('*'))
+            .cloned()
+            .collect();
         paths.sort_unstable();
         paths
     }

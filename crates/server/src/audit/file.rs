@@ -5,11 +5,22 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
+use super::entry::{AuditEntry, AuditFilter};
 use super::lines::LinesFromEnd;
-use super::{AuditEntry, AuditFilter, AuditOptions};
 
 /// The file that is written to.
 const CURRENT: &str = "audit.jsonl";
+
+/// Where the log is kept, and how much of it.
+#[derive(Clone, Debug)]
+pub(super) struct AuditOptions {
+    /// The directory of its files.
+    pub(super) directory: PathBuf,
+    /// Size at which a file is rotated, in bytes.
+    pub(super) file_bytes_max: u64,
+    /// Files that are kept, the one that is written to included.
+    pub(super) files_max: u32,
+}
 
 pub(super) struct AuditFiles {
     options: AuditOptions,
@@ -29,7 +40,6 @@ impl AuditFiles {
         self.options.directory.join(CURRENT)
     }
 
-    /// Appends an entry.
     pub(super) fn append(&mut self, entry: &AuditEntry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry).expect("an entry holds only text and numbers");
         line.push(b'\n');

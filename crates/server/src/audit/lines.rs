@@ -31,8 +31,8 @@ impl LinesFromEnd {
         })
     }
 
-    /// The line before, without its end; `None` at the beginning of the file. Lines that are too long are
-    /// left out.
+    /// The line before, without its end; `None` at the beginning of the file. Lines that are too
+    /// long are left out.
     pub(super) fn previous(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             let line = match self.buffer.iter().rposition(|byte| *byte == b'\n') {

@@ -1,8 +1,9 @@
 //! How many queries read the audit log at a time: each may read all of its files.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use egret_base::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::RequestError;
@@ -41,7 +42,7 @@ impl AuditReads {
         })
     }
 
-    fn take_place(&self, tenant: &str) -> Result<Place, RequestError> {
+    fn take_place(&self, tenant: &str) -> Result<TenantSlot, RequestError> {
         let mut by_tenant = lock(&self.by_tenant);
         let count = by_tenant.entry(tenant.to_owned()).or_default();
         if *count >= READS_PER_TENANT_MAX {
@@ -51,7 +52,7 @@ impl AuditReads {
             });
         }
         *count += 1;
-        Ok(Place {
+        Ok(TenantSlot {
             tenant: tenant.to_owned(),
             by_tenant: self.by_tenant.clone(),
         })
@@ -62,17 +63,17 @@ impl AuditReads {
 #[derive(Debug)]
 pub(crate) struct AuditTurn {
     _turn: OwnedSemaphorePermit,
-    _place: Place,
+    _place: TenantSlot,
 }
 
-/// One query among those of its tenant.
+/// Counts a query of a tenant until dropped.
 #[derive(Debug)]
-struct Place {
+struct TenantSlot {
     tenant: String,
     by_tenant: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-impl Drop for Place {
+impl Drop for TenantSlot {
     fn drop(&mut self) {
         let mut by_tenant = lock(&self.by_tenant);
         if let Some(count) = by_tenant.get_mut(&self.tenant) {
@@ -82,9 +83,4 @@ impl Drop for Place {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Each count is changed in one step, so a panic elsewhere leaves the map sound.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Entries are written, rotated, found again; floods of requests without success and of sessions leave the others in
-//! place.
+//! Entries are written, rotated, found again; floods of requests without success and of sessions
+//! leave the others in place.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use egret_base::{ManualClock, SystemEntropy};
 
 use super::lines::LinesFromEnd;
 use super::quota::{FAILED_PER_MINUTE_MAX, FAILED_PER_TENANT_MINUTE_MAX};
-use super::sessions::{SESSIONS_PER_MINUTE_MAX, SESSIONS_PER_TENANT_MINUTE_MAX};
+use super::session_quota::{SESSIONS_PER_MINUTE_MAX, SESSIONS_PER_TENANT_MINUTE_MAX};
 use super::*;
 
 fn options(directory: &std::path::Path) -> AuditOptions {

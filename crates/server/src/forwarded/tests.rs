@@ -1,4 +1,5 @@
-//! The right-most address that is no proxy's counts, of requests that a trusted proxy passes on only.
+//! The right-most address that is no proxy's counts, of requests that a trusted proxy passes on
+//! only.
 
 use http::HeaderValue;
 

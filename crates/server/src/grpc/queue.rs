@@ -4,8 +4,8 @@ mod calls;
 mod contract;
 mod convert;
 mod encode;
-mod outlet;
 mod produce;
+mod response_buffer;
 mod wait;
 mod watch;
 mod work;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use bytes::Bytes;
-use egret_proto::Encoded;
+use egret_proto::EncodedMessage;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::server::queue_server::SERVICE_NAME;
 use egret_proto::queue::v1::server::{Queue, QueueServer};
@@ -23,24 +23,25 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tower::ServiceExt;
 
-use super::{GrpcService, MESSAGE_BYTES_MAX, unread};
+use super::malformed_message;
+use super::service::{GrpcService, MESSAGE_BYTES_MAX};
 use crate::access::Caller;
-use crate::observe::RequestContext;
 use crate::problem::grpc_status;
 use crate::queue::{Changes, id, patience, rights};
+use crate::request_context::RequestContext;
 use crate::tokens::TokenError;
 use contract::{CALLS, LASTING};
 use produce::Produce;
 use wait::WaitTasks;
-use watch::Watch;
+use watch::TaskChangeStream;
 use work::Work;
 
-/// The queue engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
+/// The queue's service, for [`crate::Builder::grpc`]. Streams end when `stopping` is cancelled.
 pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
-    let service = QueueServer::new(Door { queues, stopping })
+    let service = QueueServer::new(QueueService { queues, stopping })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new))
-        .map_response(|response| unread::answered(response.map(axum::body::Body::new)));
+        .map_response(|response| malformed_message::answered(response.map(axum::body::Body::new)));
     let mut router = Router::new();
     let mut scopes = Vec::new();
     for (call, any_of) in CALLS {
@@ -57,12 +58,12 @@ pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
 }
 
 #[derive(Clone)]
-struct Door {
+struct QueueService {
     queues: Queues,
     stopping: CancellationToken,
 }
 
-/// The caller, as the access layer has noted, and the message.
+/// The caller, which the access layer has noted, and the message.
 fn asked<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     let context = request.extensions().get::<Arc<RequestContext>>();
     let known = context.and_then(|context| context.caller());
@@ -71,7 +72,7 @@ fn asked<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     Ok((caller, request.into_inner()))
 }
 
-/// Notes for the audit log what a call is about.
+/// Notes the object of a call for the audit log.
 fn note_object<T>(request: &Request<T>, object: &str) {
     if let Some(context) = request.extensions().get::<Arc<RequestContext>>() {
         context.note_object(object);
@@ -94,10 +95,10 @@ fn answer<T>(result: Result<T, QueueError>) -> Answer<T> {
 type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
-impl Queue for Door {
+impl Queue for QueueService {
     type ProduceStream = Produce;
     type WorkStream = Work;
-    type WatchStream = Watch;
+    type WatchStream = TaskChangeStream;
     type WaitTasksStream = WaitTasks;
 
     async fn produce(&self, request: Request<Streaming<v1::ProduceRequest>>) -> Answer<Produce> {
@@ -144,12 +145,8 @@ impl Queue for Door {
         request: Request<Streaming<v1::WaitTasksRequest>>,
     ) -> Answer<WaitTasks> {
         let (caller, inbound) = asked(request)?;
-        answer(Ok(WaitTasks::new(
-            self.queues.clone(),
-            caller,
-            inbound,
-            self.stopping.clone(),
-        )))
+        let (queues, stopping) = (self.queues.clone(), self.stopping.clone());
+        answer(Ok(WaitTasks::new(queues, caller, inbound, stopping)))
     }
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
@@ -157,7 +154,10 @@ impl Queue for Door {
         let states = convert::states(&asked.states).map_err(refused)?;
         let changes = Changes::begin(&self.queues, &caller, &asked.queues, &states).await;
         let changes = changes.map_err(|problem| problem.to_grpc_status())?;
-        Ok(Response::new(Watch::new(changes, self.stopping.clone())))
+        Ok(Response::new(TaskChangeStream::new(
+            changes,
+            self.stopping.clone(),
+        )))
     }
 
     async fn enqueue(&self, request: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
@@ -176,7 +176,7 @@ impl Queue for Door {
         }))
     }
 
-    async fn claim(&self, request: Request<v1::ClaimRequest>) -> Answer<Encoded> {
+    async fn claim(&self, request: Request<v1::ClaimRequest>) -> Answer<EncodedMessage> {
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         for queue in &asked.queues {
@@ -189,7 +189,7 @@ impl Queue for Door {
         for task in tasks.map_err(refused)? {
             encode::claimed(&mut message, &task.assigned());
         }
-        Ok(Response::new(Encoded(Bytes::from(message))))
+        Ok(Response::new(EncodedMessage(Bytes::from(message))))
     }
 
     async fn report(&self, request: Request<v1::ReportRequest>) -> Answer<v1::ReportResponse> {
@@ -457,8 +457,8 @@ impl Queue for Door {
     }
 }
 
-impl Door {
-    /// Waits for something, but not longer than the server runs.
+impl QueueService {
+    /// Waits for a future, but not longer than the server runs.
     async fn waiting<T>(
         &self,
         work: impl Future<Output = Result<T, QueueError>>,

@@ -5,25 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use egret_base::Coded;
+use egret_base::CodedError;
+use egret_metrics_model::Labels;
+use egret_promql::{Answer, FloatHistogram, InstantSample, QueryResult, SampleValue, SeriesPoints};
 use egret_proto::series::v1;
 use egret_proto::series::v1::server::series_server::SERVICE_NAME;
 use egret_proto::series::v1::server::{Series, SeriesServer};
 use egret_proto::series::v1::write_request::Samples;
-use egret_series::core::promql::{
-    Answer, FloatHistogram, QueryResult, Sample, SampleValue, SeriesPoints,
-};
-use egret_series::model::Labels;
-use egret_series::{QueryOptions, Series as Engine, SeriesError, When, Written};
+use egret_series::{EvalTimes, QueryOptions, Series as Engine, SeriesError, WriteCounts};
 use futures_util::{Stream, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tower::ServiceExt;
 
-use super::{GrpcService, unread};
+use super::malformed_message;
+use super::service::GrpcService;
 use crate::error::RequestError;
-use crate::observe::RequestContext;
 use crate::problem::{detail_of, grpc_status};
+use crate::request_context::RequestContext;
 use crate::tokens::{DEFAULT_TENANT, TokenError};
 
 /// The largest message that is read, in bytes.
@@ -38,12 +37,13 @@ const ANSWER_SAMPLES: usize = 16_384;
 /// What a native histogram counts for that.
 const HISTOGRAM_SAMPLES: usize = 64;
 
-/// The series engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
+/// The series engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when
+/// `stopping` is cancelled.
 pub fn service(series: Engine, stopping: CancellationToken) -> GrpcService {
-    let service = SeriesServer::new(Door { series, stopping })
+    let service = SeriesServer::new(SeriesService { series, stopping })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new))
-        .map_response(|response| unread::answered(response.map(axum::body::Body::new)));
+        .map_response(|response| malformed_message::answered(response.map(axum::body::Body::new)));
     let (write, query) = (
         format!("/{SERVICE_NAME}/Write"),
         format!("/{SERVICE_NAME}/Query"),
@@ -60,12 +60,12 @@ pub fn service(series: Engine, stopping: CancellationToken) -> GrpcService {
 }
 
 #[derive(Clone)]
-struct Door {
+struct SeriesService {
     series: Engine,
     stopping: CancellationToken,
 }
 
-/// What a caller asks whose series these are.
+/// The message of a caller, which must be of the default tenant.
 fn asked<T>(request: Request<T>) -> Result<T, Status> {
     let context = request.extensions().get::<Arc<RequestContext>>();
     let known = context.and_then(|context| context.caller());
@@ -81,7 +81,7 @@ fn asked<T>(request: Request<T>) -> Result<T, Status> {
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
-impl Series for Door {
+impl Series for SeriesService {
     type WriteStream = Answers<v1::WriteResponse>;
     type QueryStream = Answers<v1::QueryResponse>;
 
@@ -97,7 +97,7 @@ impl Series for Door {
             .map(move |request| {
                 let series = series.clone();
                 async move {
-                    let request = request.map_err(unread::told)?;
+                    let request = request.map_err(malformed_message::told)?;
                     Ok::<_, Status>(written(
                         request.number,
                         write(&series, request.samples).await,
@@ -105,11 +105,11 @@ impl Series for Door {
                 }
             })
             .buffer_unordered(REQUESTS_MAX);
-        let farewell = stream::once(async move { stopped.is_cancelled() });
-        let farewell = farewell.filter_map(|is_stopping| {
-            let error = is_stopping.then(|| Err(grpc_status(&SeriesError::Stopping)));
-            std::future::ready(error)
-        });
+        let farewell =
+            stream::once(async move { stopped.is_cancelled() }).filter_map(|is_stopping| {
+                let error = is_stopping.then(|| Err(grpc_status(&SeriesError::Stopping)));
+                std::future::ready(error)
+            });
         Ok(Response::new(Box::pin(responses.chain(farewell))))
     }
 
@@ -119,8 +119,8 @@ impl Series for Door {
     ) -> Result<Response<Self::QueryStream>, Status> {
         let asked = asked(request)?;
         let when = match (asked.end_ms, asked.step_ms) {
-            (0, 0) => When::At(asked.start_ms),
-            (end, step_ms) => When::Range {
+            (0, 0) => EvalTimes::At(asked.start_ms),
+            (end, step_ms) => EvalTimes::Range {
                 start: asked.start_ms,
                 end,
                 step_ms,
@@ -131,24 +131,27 @@ impl Series for Door {
             timeout: (asked.timeout_ms > 0).then_some(timeout),
             lookback: None,
         };
-        let answer = self.series.query(&asked.query, when, options).await;
-        let answer = answer.map_err(|error| grpc_status(&error))?;
+        let answer = self
+            .series
+            .query(&asked.query, when, options)
+            .await
+            .map_err(|error| grpc_status(&error))?;
         Ok(Response::new(Box::pin(stream::iter(pages(answer).map(Ok)))))
     }
 }
 
-async fn write(series: &Engine, samples: Option<Samples>) -> Result<Written, SeriesError> {
+async fn write(series: &Engine, samples: Option<Samples>) -> Result<WriteCounts, SeriesError> {
     match samples {
         Some(Samples::RemoteWriteV1(body)) => series.remote_write_v1(&body).await,
         Some(Samples::RemoteWriteV2(body)) => series.remote_write_v2(&body).await,
         None => Err(SeriesError::Invalid {
             what: "samples",
-            reason: "there are none: send remote_write_v1 or remote_write_v2".to_owned(),
+            reason: "the message has none: send remote_write_v1 or remote_write_v2".to_owned(),
         }),
     }
 }
 
-fn written(number: u64, outcome: Result<Written, SeriesError>) -> v1::WriteResponse {
+fn written(number: u64, outcome: Result<WriteCounts, SeriesError>) -> v1::WriteResponse {
     let error = outcome.as_ref().err().map(|error| v1::Error {
         code: error.code().to_owned(),
         message: detail_of(error),
@@ -205,7 +208,7 @@ fn one(points: SeriesPoints) -> v1::Values {
 }
 
 /// A sample as a series that has nothing else.
-fn alone(sample: Sample) -> SeriesPoints {
+fn alone(sample: InstantSample) -> SeriesPoints {
     let mut points = SeriesPoints {
         labels: sample.labels,
         floats: Vec::new(),
@@ -226,7 +229,7 @@ fn pages(answer: Answer) -> impl Iterator<Item = v1::QueryResponse> {
         ..v1::QueryResponse::default()
     };
     let series: Box<dyn Iterator<Item = v1::Values> + Send> = match answer.result {
-        QueryResult::Scalar(time, value) => Box::new(std::iter::once(one(alone(Sample {
+        QueryResult::Scalar(time, value) => Box::new(std::iter::once(one(alone(InstantSample {
             labels: Labels::default(),
             time,
             value: SampleValue::Float(value),

@@ -9,24 +9,26 @@ use egret_proto::views::v1::follow_response::Told;
 use egret_proto::views::v1::server::views_server::SERVICE_NAME;
 use egret_proto::views::v1::server::{Views, ViewsServer};
 use egret_views::model::ChangePage;
-use egret_views::{Address, Begins, Follower, Views as Engine, ViewsError};
+use egret_views::{FollowMode, Follower, ViewRef, Views as Engine, ViewsError};
 use futures_util::{Stream, stream};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use tower::ServiceExt;
 
-use super::{GrpcService, unread};
+use super::malformed_message;
+use super::service::GrpcService;
 use crate::access::part_name;
 use crate::error::RequestError;
-use crate::observe::RequestContext;
 use crate::problem::{Problem, grpc_status};
+use crate::request_context::RequestContext;
 use crate::tokens::{DEFAULT_TENANT, TokenError};
 
-/// The views engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
+/// The views engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when
+/// `stopping` is cancelled.
 pub fn service(views: Engine, stopping: CancellationToken) -> GrpcService {
-    let service = ViewsServer::new(Door { views, stopping })
+    let service = ViewsServer::new(ViewsService { views, stopping })
         .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new))
-        .map_response(|response| unread::answered(response.map(axum::body::Body::new)));
+        .map_response(|response| malformed_message::answered(response.map(axum::body::Body::new)));
     let follow = format!("/{SERVICE_NAME}/Follow");
     GrpcService {
         router: Router::new().route_service(&follow, service),
@@ -36,13 +38,14 @@ pub fn service(views: Engine, stopping: CancellationToken) -> GrpcService {
 }
 
 #[derive(Clone)]
-struct Door {
+struct ViewsService {
     views: Engine,
     stopping: CancellationToken,
 }
 
-/// What a caller asks whose views these are, and whether they may have changes kept.
-fn asked(request: Request<v1::FollowRequest>) -> Result<(v1::FollowRequest, Begins), Status> {
+/// The message of a caller, which must be of the default tenant, and whether it may begin the
+/// tracking of changes.
+fn asked(request: Request<v1::FollowRequest>) -> Result<(v1::FollowRequest, FollowMode), Status> {
     let context = request.extensions().get::<Arc<RequestContext>>();
     let known = context.and_then(|context| context.caller());
     let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
@@ -51,8 +54,8 @@ fn asked(request: Request<v1::FollowRequest>) -> Result<(v1::FollowRequest, Begi
     let read = caller.require_part("views", &name, &["read"]);
     read.map_err(|error| grpc_status(&error))?;
     let begins = match caller.require_part("views", &name, &["write"]) {
-        Ok(()) => Begins::Yes,
-        Err(_) => Begins::No,
+        Ok(()) => FollowMode::Yes,
+        Err(_) => FollowMode::No,
     };
     match caller.tenant() {
         DEFAULT_TENANT => Ok((request.into_inner(), begins)),
@@ -65,7 +68,7 @@ fn asked(request: Request<v1::FollowRequest>) -> Result<(v1::FollowRequest, Begi
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
-impl Views for Door {
+impl Views for ViewsService {
     type FollowStream = Answers<v1::FollowResponse>;
 
     async fn follow(
@@ -74,12 +77,15 @@ impl Views for Door {
     ) -> Result<Response<Self::FollowStream>, Status> {
         let (asked, begins) = asked(request)?;
         let name = asked.view.parse().map_err(ViewsError::from);
-        let at = Address {
+        let at = ViewRef {
             database: Some(asked.database).filter(|name| !name.is_empty()),
             name: name.map_err(|error| grpc_status(&error))?,
         };
-        let follower = self.views.follow(&at, asked.after, begins).await;
-        let follower = follower.map_err(|error| grpc_status(&error))?;
+        let follower = self
+            .views
+            .follow(&at, asked.after, begins)
+            .await
+            .map_err(|error| grpc_status(&error))?;
         let told = told(follower, self.stopping.clone());
         Ok(Response::new(Box::pin(told)))
     }
@@ -92,21 +98,20 @@ fn told(
     let start = Some((follower, stopping, true));
     stream::unfold(start, |state| async move {
         let (mut follower, stopping, is_first) = state?;
-        let told = match is_first {
-            true => Told::Following(v1::Following {
+        let told = if is_first {
+            Told::Following(v1::Following {
                 view: follower.view().to_owned(),
                 database: follower.database().to_owned(),
                 sequence: follower.sequence(),
-            }),
-            false => {
-                let next = tokio::select! {
-                    () = stopping.cancelled() => return Some((Err(Problem::stopping().to_grpc_status()), None)),
-                    next = follower.next() => next,
-                };
-                match next {
-                    Ok(page) => Told::Changes(changes(page)),
-                    Err(error) => return Some((Err(grpc_status(&error)), None)),
-                }
+            })
+        } else {
+            let next = tokio::select! {
+                () = stopping.cancelled() => return Some((Err(Problem::stopping().to_grpc_status()), None)),
+                next = follower.next() => next,
+            };
+            match next {
+                Ok(page) => Told::Changes(changes(page)),
+                Err(error) => return Some((Err(grpc_status(&error)), None)),
             }
         };
         let told = v1::FollowResponse { told: Some(told) };

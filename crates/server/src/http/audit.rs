@@ -10,12 +10,12 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::state::RouterState;
 use crate::access::Caller;
 use crate::audit::{AuditEntry, AuditFilter};
 use crate::error::RequestError;
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
-use crate::server::Doors;
 
 /// Entries of an answer unless the caller says how many.
 const LIMIT_DEFAULT: usize = 100;
@@ -23,23 +23,23 @@ const LIMIT_DEFAULT: usize = 100;
 /// Entries of an answer, at most.
 const LIMIT_MAX: usize = 1_000;
 
-pub(super) fn routes() -> OpenApiRouter<Arc<Doors>> {
+pub(super) fn routes() -> OpenApiRouter<Arc<RouterState>> {
     OpenApiRouter::default().routes(routes!(list_audit_entries))
 }
 
-/// Which entries to list.
+/// The entries to list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct AuditQuery {
-    /// Only those from this moment on, RFC 3339.
+    /// List only entries from this time on, RFC 3339.
     #[param(value_type = Option<String>)]
     since: Option<Timestamp>,
-    /// Only those of the token with this id.
+    /// List only entries of the token with this id.
     token: Option<String>,
-    /// Only those of this operation.
+    /// List only entries of this operation.
     operation: Option<String>,
-    /// How many, the newest.
+    /// The maximum number of entries; the newest are listed.
     #[param(minimum = 1, maximum = 1_000, default = 100)]
     limit: Option<usize>,
 }
@@ -53,18 +53,18 @@ struct AuditEntryList {
 
 /// List changes and refused attempts
 ///
-/// Newest first. The operator sees all of them, an administrator of another tenant those of that
-/// tenant's tokens.
+/// The entries are listed newest first. The operator sees all of them, an administrator of another
+/// tenant those of that tenant's tokens.
 #[utoipa::path(get, path = "/v1/audit", operation_id = "listAuditEntries", tag = "system",
     extensions(("x-egret-tenant-admin" = json!(true))),
     security(("token" = ["admin"])), params(AuditQuery),
     responses(
         (status = 200, description = "The entries.", body = AuditEntryList),
         (status = 409, description = "No audit log is kept.", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "The tenant has as many queries of the audit log in progress as it may.", body = Problem,
+        (status = 429, description = "The tenant has reached its limit of concurrent audit queries.", body = Problem,
             content_type = "application/problem+json")))]
 async fn list_audit_entries(
-    State(doors): State<Arc<Doors>>,
+    State(doors): State<Arc<RouterState>>,
     caller: Caller,
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditEntryList>, Problem> {
@@ -72,7 +72,7 @@ async fn list_audit_entries(
     if !(1..=LIMIT_MAX).contains(&limit) {
         return Err(RequestError::Parameter {
             place: "query",
-            message: format!("limit: {limit} is not from 1 to {LIMIT_MAX}"),
+            message: format!("limit: {limit} is not in the range 1 to {LIMIT_MAX}"),
         }
         .into());
     }
@@ -94,8 +94,9 @@ async fn list_audit_entries(
         limit,
     };
     let turn = audit.enter(caller.tenant()).await?;
-    let read = tokio::task::spawn_blocking(move || audit.read(&turn, &filter)).await;
-    let read = read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    let read = tokio::task::spawn_blocking(move || audit.read(&turn, &filter))
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
     let items = read.map_err(|error| {
         let detail = format!("the audit log cannot be read: {error}");
         Problem::new(

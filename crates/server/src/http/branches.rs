@@ -1,11 +1,11 @@
 //! Branches over HTTP: make, look at, query, change and destroy them.
 //!
-//! What a branch stands on is in `branches/volume.rs`. Whose branches are meant is told by the
-//! caller's token.
+//! The volume and the templates are in `branches/volume.rs`. The caller's token determines the
+//! tenant.
 
 use axum::extract::State;
 use egret_branches::model::{BranchName, BranchState};
-use egret_branches::{Branches, BranchesError, Children, Created};
+use egret_branches::{Branches, BranchesError, Children, CreateOutcome};
 use http::StatusCode;
 use serde::Deserialize;
 use tracing::Instrument;
@@ -13,10 +13,11 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{AuditSubject, Caller};
+use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::{Json, Nothing, Path, Query};
 use crate::problem::Problem;
+use crate::request_context::AuditSubject;
 
 mod answer;
 mod connection;
@@ -49,22 +50,22 @@ pub fn routes(branches: Branches, proxy: ProxyAddress) -> OpenApiRouter {
         .merge(connection)
 }
 
-/// Make a branch
+/// Create a branch
 ///
-/// Answers when the branch accepts connections. Idempotent by name: the same request again answers
-/// 200 with the branch that exists.
+/// The response is sent when the branch accepts connections. The operation is idempotent by name:
+/// the same request again returns 200 with the existing branch.
 #[utoipa::path(post, path = "/v1/branches", operation_id = "createBranch", tag = "branches",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["branches:write"])), request_body = BranchRequest,
     responses(
-        (status = 201, description = "The branch was made.", body = Branch),
-        (status = 200, description = "It existed, asked for in the same way.", body = Branch),
-        (status = 404, description = "There is no such template or branch to copy.", body = Problem,
+        (status = 201, description = "The branch was created.", body = Branch),
+        (status = 200, description = "The branch already existed, from the same request.", body = Branch),
+        (status = 404, description = "The template or branch to copy does not exist.", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "The name is taken by a different branch, or the source cannot be \
             branched.", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "A limit is reached.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "The volume has too little room.", body = Problem,
+        (status = 503, description = "The volume has too little free space.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn create_branch(
@@ -77,32 +78,35 @@ async fn create_branch(
     request.require_rights(&caller)?;
     let created = branches.create(request.of(caller.tenant())).await?;
     let status = match created {
-        Created::New(_) => StatusCode::CREATED,
-        Created::Existing(_) => StatusCode::OK,
+        CreateOutcome::New(_) => StatusCode::CREATED,
+        CreateOutcome::Existing(_) => StatusCode::OK,
     };
     let view = branches.view(created.into_branch());
     Ok((status, Json(view.into())))
 }
 
-/// Which branches to list; read by hand, as `label` may come more than once.
+/// The branches to list. `Filter` parses them, because `label` may be repeated.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[allow(dead_code, reason = "it documents what `Filter` reads")]
-struct FilterParameters {
-    /// Only those with this label, as `key=value`; may be repeated.
+#[allow(
+    dead_code,
+    reason = "only documents the parameters that `Filter` reads"
+)]
+struct BranchFilterParams {
+    /// List only branches with this label, as `key=value`. The parameter may be repeated.
     label: Option<Vec<String>>,
-    /// Only those in this state.
+    /// List only branches in this state.
     state: Option<String>,
 }
 
 /// What a branch in a list must have.
 #[derive(Default)]
-struct Filter {
+struct BranchFilter {
     labels: Vec<(String, String)>,
     state: Option<BranchState>,
 }
 
-impl Filter {
+impl BranchFilter {
     fn read(parameters: Vec<(String, String)>) -> Result<Self, RequestError> {
         let wrong = |message| RequestError::Parameter {
             place: "query",
@@ -134,16 +138,16 @@ impl Filter {
 
 /// List the branches
 ///
-/// Those of the caller's tenant, oldest first. Destroyed ones are not in the list.
+/// The list has the branches of the caller's tenant, oldest first, without destroyed ones.
 #[utoipa::path(get, path = "/v1/branches", operation_id = "listBranches", tag = "branches",
-    extensions(("x-egret-parts" = json!(true))), security(("token" = ["branches:read"])), params(FilterParameters),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["branches:read"])), params(BranchFilterParams),
     responses((status = 200, description = "The branches.", body = BranchList)))]
 async fn list_branches(
     State(branches): State<Branches>,
     caller: Caller,
     Query(parameters): Query<Vec<(String, String)>>,
 ) -> Result<Json<BranchList>, Problem> {
-    let filter = Filter::read(parameters)?;
+    let filter = BranchFilter::read(parameters)?;
     let reach = caller.reach("branches", &["read"]);
     let fits = |branch: &egret_branches::model::Branch| {
         reach.covers(branch.name.as_str())
@@ -159,10 +163,10 @@ async fn list_branches(
     }))
 }
 
-/// Look at a branch
+/// Get a branch by name
 #[utoipa::path(get, path = "/v1/branches/{name}", operation_id = "getBranch", tag = "branches",
     security(("token" = ["branches:read"])),
-    params(("name" = String, Path, description = "Its name.")),
+    params(("name" = String, Path, description = "The branch's name.")),
     responses(
         (status = 200, description = "The branch.", body = Branch),
         (status = 404, description = "No branch has this name.", body = Problem,
@@ -178,10 +182,10 @@ async fn get_branch(
 
 /// Change a branch
 ///
-/// Protection, lifetime and labels; what is not named stays as it is.
+/// Protection, lifetime and labels can be changed; absent fields are unchanged.
 #[utoipa::path(patch, path = "/v1/branches/{name}", operation_id = "changeBranch", tag = "branches",
     security(("token" = ["branches:write"])),
-    params(("name" = String, Path, description = "Its name.")), request_body = BranchChange,
+    params(("name" = String, Path, description = "The branch's name.")), request_body = BranchChange,
     responses(
         (status = 200, description = "The branch as it is now.", body = Branch),
         (status = 404, description = "No branch has this name.", body = Problem,
@@ -200,29 +204,31 @@ async fn change_branch(
     Ok(Json(branches.view(branch).into()))
 }
 
-/// What a destruction takes with it.
+/// The parameters of a destruction.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Destruction {
-    /// Whether branches made of this one are destroyed too; else their existence refuses it.
+    /// Whether branches that were created from this one are destroyed too. Otherwise their
+    /// existence is an error.
     #[serde(default)]
     children: bool,
 }
 
 /// Destroy a branch
 ///
-/// Acknowledged at once: sessions end, the name is free, files are deleted behind.
+/// The response is sent at once: sessions end, the name is free, and files are deleted in the
+/// background.
 #[utoipa::path(delete, path = "/v1/branches/{name}", operation_id = "destroyBranch", tag = "branches",
     security(("token" = ["branches:write"])),
-    params(("name" = String, Path, description = "Its name."), Destruction),
+    params(("name" = String, Path, description = "The branch's name."), Destruction),
     responses(
-        (status = 202, description = "It is destroyed.", body = Branch),
-        (status = 403, description = "It has descendants that the scopes of the token do not cover.",
+        (status = 202, description = "The branch is destroyed.", body = Branch),
+        (status = 403, description = "The branch has descendants that the scopes of the token do not cover.",
             body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No branch has this name.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It is protected or has children.", body = Problem,
+        (status = 409, description = "The branch is protected or has children.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn destroy_branch(
@@ -239,7 +245,7 @@ async fn destroy_branch(
     let (engine, tenant) = (branches.clone(), caller.tenant().to_owned());
     let reach = caller.reach(request::AREA, &["write"]);
     // A family is destroyed as a whole, even if the caller leaves.
-    let destroyed = finished(async move {
+    let destroyed = run_detached(async move {
         let covers = |child: &BranchName| reach.covers(child.as_str());
         engine.destroy(&tenant, &name, children, covers).await
     });
@@ -248,18 +254,19 @@ async fn destroy_branch(
     Ok((StatusCode::ACCEPTED, Json(view.into())))
 }
 
-/// Throw a branch's changes away
+/// Reset a branch
 ///
-/// It becomes its template again, or another one. Sessions end; the connection string stays.
+/// All changes of the branch are discarded: it is created again from its template, or from another
+/// one. Sessions end; the connection string stays the same.
 #[utoipa::path(post, path = "/v1/branches/{name}/reset", operation_id = "resetBranch",
     tag = "branches", security(("token" = ["branches:write"])),
-    params(("name" = String, Path, description = "Its name.")),
+    params(("name" = String, Path, description = "The branch's name.")),
     request_body = Option<ResetRequest>,
     responses(
         (status = 200, description = "The branch as it is now.", body = Branch),
-        (status = 404, description = "No branch or template is named so.", body = Problem,
+        (status = 404, description = "The branch or the template does not exist.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It is protected.", body = Problem,
+        (status = 409, description = "The branch is protected.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn reset_branch(
@@ -278,16 +285,16 @@ async fn reset_branch(
 
 /// Suspend a branch
 ///
-/// Stops its server and keeps its files; the next connection wakes it.
+/// The branch's server is stopped and its files are kept; the next connection resumes it.
 #[utoipa::path(post, path = "/v1/branches/{name}/suspend", operation_id = "suspendBranch",
     tag = "branches", security(("token" = ["branches:write"])),
-    params(("name" = String, Path, description = "Its name.")),
+    params(("name" = String, Path, description = "The branch's name.")),
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "The branch as it is now.", body = Branch),
         (status = 404, description = "No branch has this name.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It is not running.", body = Problem,
+        (status = 409, description = "The branch is not running.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn suspend_branch(
@@ -302,16 +309,16 @@ async fn suspend_branch(
 
 /// Resume a branch
 ///
-/// Starts a suspended branch, or one that failed.
+/// A suspended or failed branch is started.
 #[utoipa::path(post, path = "/v1/branches/{name}/resume", operation_id = "resumeBranch",
     tag = "branches", security(("token" = ["branches:write"])),
-    params(("name" = String, Path, description = "Its name.")),
+    params(("name" = String, Path, description = "The branch's name.")),
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "The branch as it is now.", body = Branch),
         (status = 404, description = "No branch has this name.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It cannot run.", body = Problem,
+        (status = 409, description = "The branch cannot be started.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn resume_branch(
@@ -324,12 +331,13 @@ async fn resume_branch(
     Ok(Json(branches.view(branch).into()))
 }
 
-/// Prove that a branch is apart from its source
+/// Verify that a branch is isolated from its source
 ///
-/// Writes a marker to the branch, shows that the source has none and did not change, and removes it.
+/// A marker is written to the branch; the source is checked to lack it and to be unchanged; then
+/// the marker is removed.
 #[utoipa::path(post, path = "/v1/branches/{name}/verify", operation_id = "verifyBranch",
     tag = "branches", security(("token" = ["branches:write"])),
-    params(("name" = String, Path, description = "Its name.")),
+    params(("name" = String, Path, description = "The branch's name.")),
     request_body = Option<VerifyRequest>,
     responses(
         (status = 200, description = "The proof.", body = Proof),
@@ -345,15 +353,15 @@ async fn verify_branch(
     let named = request.and_then(|Json(request)| request.database);
     let tenant = caller.tenant().to_owned();
     // The marker is removed again, even if the caller leaves.
-    let proof = finished(async move {
+    let proof = run_detached(async move {
         let database = database::choose(&branches, &tenant, &name, named).await?;
         branches.verify(&tenant, &name, &database).await
     });
     Ok(Json(proof.await.map_err(query::problem)?.into()))
 }
 
-/// Runs work to its end though its caller may leave before.
-async fn finished<T: Send + 'static>(
+/// Runs work to its end, even if its caller disconnects.
+async fn run_detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, BranchesError>> + Send + 'static,
 ) -> Result<T, BranchesError> {
     joined(tokio::spawn(work.in_current_span()).await)

@@ -30,10 +30,10 @@ pub fn routes(clock: Arc<SteadyClock>) -> OpenApiRouter {
 #[schema(as = Clock)]
 struct ClockReport {
     /// `following`, or `held`: the wall clock has jumped further than `clock.jump_max` or
-    /// `clock.start_jump_max`, and Egret's time goes on by what has elapsed.
+    /// `clock.start_jump_max`, and Egret's time advances by elapsed time only.
     #[schema(example = "following")]
     state: &'static str,
-    /// The time that Egret goes by, RFC 3339.
+    /// Egret's time, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     accepted_at: Timestamp,
     /// The machine's wall clock, RFC 3339.
@@ -58,7 +58,7 @@ impl From<ClockStatus> for ClockReport {
     }
 }
 
-/// What a release of the clock has done.
+/// The result of releasing the clock.
 #[derive(Serialize, ToSchema)]
 struct ClockRelease {
     /// Milliseconds by which Egret's time has moved; negative: back.
@@ -78,14 +78,15 @@ async fn show_clock(State(clock): State<Arc<SteadyClock>>) -> Json<ClockReport> 
 
 /// Accept the machine's wall clock
 ///
-/// Egret's time becomes that of the wall clock, in either direction. What is due at a time of day (`run_at`,
-/// schedules, the ends of tokens and branches) follows it; delays, leases and retention of tasks go on
-/// counting what has elapsed. Takes an admin token of tenant `default`.
+/// Egret's time is set to the wall clock, forwards or backwards. Everything that is due at a time
+/// of day (`run_at`, schedules, the expiry of tokens and branches) follows it; delays, leases and
+/// retention of tasks keep counting elapsed time. The operation requires an admin token of tenant
+/// `default`.
 #[utoipa::path(post, path = "/v1/clock/release", operation_id = "releaseClock", tag = "system",
     security(("token" = ["admin"])),
     responses(
         (status = 200, description = "The wall clock is accepted.", body = ClockRelease),
-        (status = 500, description = "The wall clock is accepted until the next start; the record of that could not be written.",
+        (status = 500, description = "The wall clock is accepted until the next start, but the clock's record could not be written.",
             body = Problem, content_type = "application/problem+json"),
     ))]
 async fn release_clock(

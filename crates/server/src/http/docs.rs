@@ -9,9 +9,9 @@ use bytes::Bytes;
 use http::header;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::server::Doors;
+use super::state::RouterState;
 
-/// The page's own files, which anyone may read.
+/// The page's own files, which are public.
 pub(crate) const DOCS_ASSETS: [&str; 2] = ["/docs/page.css", "/docs/page.js"];
 
 /// Nothing from elsewhere, nothing inline: the page cannot be made to send a token away.
@@ -21,33 +21,39 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
 
 /// The OpenAPI document
 ///
-/// This very description of the API, in OpenAPI 3.1. Takes no token.
+/// This description of the API, in OpenAPI 3.1. No token is needed.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "getOpenApi", tag = "system", security(()),
     responses((status = 200, description = "The document.", content_type = "application/json")))]
 #[expect(
     dead_code,
-    reason = "documents the route that `docs_routes` serves once the document is known"
+    reason = "only documents the route that `docs_routes` serves once the document is known"
 )]
 fn openapi() {}
 
 /// The API's documentation as a page
 ///
-/// Lists every operation and lets one try it. Takes no token.
+/// The page lists every operation and allows to try it. No token is needed.
 #[utoipa::path(get, path = "/docs", operation_id = "getDocs", tag = "system", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")))]
-#[expect(dead_code, reason = "documents the route that `docs_routes` serves")]
+#[expect(
+    dead_code,
+    reason = "only documents the route that `docs_routes` serves"
+)]
 fn docs() {}
 
-/// What each error code means
+/// The meaning of each error code
 ///
-/// A page in Markdown; a problem's `type` points into it. Takes no token.
+/// A page in Markdown; a problem's `type` links to its sections. No token is needed.
 #[utoipa::path(get, path = "/errors", operation_id = "getErrors", tag = "system", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/markdown")))]
-#[expect(dead_code, reason = "documents the route that `docs_routes` serves")]
+#[expect(
+    dead_code,
+    reason = "only documents the route that `docs_routes` serves"
+)]
 fn errors() {}
 
 /// The documentation of these routes, which cannot be served before it is complete.
-pub(super) fn documentation() -> OpenApiRouter<Arc<Doors>> {
+pub(super) fn documentation() -> OpenApiRouter<Arc<RouterState>> {
     #[derive(utoipa::OpenApi)]
     #[openapi(paths(openapi, docs, errors))]
     struct Pages;

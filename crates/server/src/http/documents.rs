@@ -1,6 +1,7 @@
 //! Documents over HTTP: collections declared, documents written, read, looked for.
 //!
-//! `request.rs` reads what callers send, `answer.rs` has what they are told. Bodies go through as bytes: the engine reads them.
+//! `request.rs` reads requests, `answer.rs` builds responses. Bodies go through as bytes: the
+//! engine parses them.
 
 mod answer;
 mod bulk;
@@ -8,20 +9,18 @@ mod changes;
 mod check;
 mod condition;
 mod history;
-mod patient;
+mod long_running;
 mod read;
 mod request;
+mod state;
 mod subscriptions;
 mod write;
 
-use axum::extract::FromRef;
 use axum::extract::State;
 use axum::response::Response;
 use egret_documents::Documents;
 use egret_documents::api::Caller as Asking;
-use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
-use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -37,12 +36,13 @@ use self::history::{
     __path_list_deleted_documents, __path_list_versions, __path_restore_document,
     list_deleted_documents, list_versions, restore_document,
 };
-use self::patient::patiently;
+use self::long_running::respond_with_keepalive;
 use self::read::{
     __path_find_documents, __path_get_document, __path_get_referrers, find_documents, get_document,
     get_referrers,
 };
-use self::request::{Definitions, Whose};
+use self::request::{DatabaseParams, Definitions, RequestScope};
+use self::state::DocumentsState;
 use self::subscriptions::{
     __path_delete_document_subscription, __path_list_document_subscriptions,
     __path_put_document_subscription, delete_document_subscription, list_document_subscriptions,
@@ -56,8 +56,8 @@ use crate::extract::{Json, Path};
 use crate::openapi::described;
 use crate::problem::Problem;
 
-/// The routes of the documents engine, for [`Builder::route`](crate::Builder::route). Those who follow documents are told until
-/// `stopping` is cancelled.
+/// The routes of the documents engine, for [`Builder::route`](crate::Builder::route). Streams of
+/// changes end when `stopping` is cancelled.
 pub fn routes(documents: Documents, stopping: CancellationToken) -> OpenApiRouter {
     OpenApiRouter::default()
         .routes(routes!(list_collections, apply_collections))
@@ -85,86 +85,66 @@ pub fn routes(documents: Documents, stopping: CancellationToken) -> OpenApiRoute
         .routes(routes!(batch))
         .routes(routes!(list_document_changes))
         .routes(routes!(follow_documents))
-        .with_state(Door {
+        .with_state(DocumentsState {
             documents,
             stopping,
         })
 }
 
-/// What the handlers hold.
-#[derive(Clone)]
-struct Door {
-    documents: Documents,
-    stopping: CancellationToken,
-}
-
-impl FromRef<Door> for Documents {
-    fn from_ref(door: &Door) -> Self {
-        door.documents.clone()
-    }
-}
-
-/// In which database.
-#[derive(Clone, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-struct Place {
-    /// The database; without it the only one that has collections.
-    database: Option<String>,
-}
-
 /// Declare collections
 ///
-/// One, or several under `collections`: all of them or none. Those that are there already get this definition, if their documents are what it
-/// says. Where that takes more than a minute to see the answer begins with spaces, with status 200, and has a problem at its end if it is not so.
+/// The body has one definition, or several under `collections`, which are applied all or none.
+/// Existing collections get the new definition if their documents match it. If checking that takes
+/// more than a minute, the response has status 200 and begins with spaces, and in case of an error
+/// it ends with a problem.
 #[utoipa::path(post, path = "/v1/collections", operation_id = "applyCollections", tag = "documents",
-    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["admin"])), params(Place),
-    request_body(content = Object, description = "A definition, or several under `collections`."),
+    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["admin"])), params(DatabaseParams),
+    request_body(content = Object, description = "One definition, or several under `collections`."),
     responses(
-        (status = 200, description = "They are declared.", body = AppliedList),
+        (status = 200, description = "The collections are declared.", body = AppliedList),
         (status = 400, description = "A definition is not valid: `violations` has a JSON pointer and a message for each reason.",
             body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is no such database.", body = Problem,
+        (status = 404, description = "The database does not exist.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "Documents that are there are not what a changed definition says.",
+        (status = 409, description = "Existing documents do not match a changed definition.",
             body = Problem, content_type = "application/problem+json"),
     ))]
 async fn apply_collections(
     State(documents): State<Documents>,
-    whose: Whose,
+    whose: RequestScope,
     definitions: Definitions,
 ) -> Response {
     let asking: Asking = whose.0;
-    tracing::info!(token = asking.author, "collections are to be declared");
+    tracing::info!(token = asking.author, "declaring collections");
     let apply = async move { documents.apply(&asking, &definitions.0).await };
-    patiently(apply, AppliedList::of).await
+    respond_with_keepalive(apply, AppliedList::of).await
 }
 
 /// List the collections
 ///
-/// In the order of their names.
+/// The collections are listed in the order of their names.
 #[utoipa::path(get, path = "/v1/collections", operation_id = "listCollections", tag = "documents",
-    security(("token" = ["documents:read"])), params(Place),
+    security(("token" = ["documents:read"])), params(DatabaseParams),
     responses((status = 200, description = "The collections.", body = CollectionList)))]
 async fn list_collections(
     State(documents): State<Documents>,
-    Whose(asking): Whose,
+    RequestScope(asking): RequestScope,
 ) -> Result<Json<CollectionList>, Problem> {
     let all = documents.collections(&asking).await.map_err(problem)?;
     let items = all.into_iter().map(Collection::of).collect();
     Ok(Json(CollectionList { items }))
 }
 
-/// Look at a collection
+/// Get a collection by name
 #[utoipa::path(get, path = "/v1/collections/{name}", operation_id = "getCollection", tag = "documents",
-    security(("token" = ["documents:read"])), params(("name" = String, Path, description = "Its name."), Place),
+    security(("token" = ["documents:read"])), params(("name" = String, Path, description = "The collection's name."), DatabaseParams),
     responses(
         (status = 200, description = "The collection.", body = Collection),
         (status = 404, description = "No collection has this name.", body = Problem, content_type = "application/problem+json"),
     ))]
 async fn get_collection(
     State(documents): State<Documents>,
-    Whose(asking): Whose,
+    RequestScope(asking): RequestScope,
     Path(name): Path<String>,
 ) -> Result<Json<Collection>, Problem> {
     let name = request::collection("path", &name)?;
@@ -177,13 +157,14 @@ async fn get_collection(
 
 /// Describe the collections
 ///
-/// An OpenAPI 3.1 document with a path for each, and the schemas of their documents.
+/// The response is an OpenAPI 3.1 document with the paths of each collection and the schemas of
+/// their documents.
 #[utoipa::path(get, path = "/v1/collections/openapi.json", operation_id = "describeCollections", tag = "documents",
-    security(("token" = ["documents:read"])), params(Place),
+    security(("token" = ["documents:read"])), params(DatabaseParams),
     responses((status = 200, description = "The document.", body = Object)))]
 async fn describe_collections(
     State(documents): State<Documents>,
-    Whose(asking): Whose,
+    RequestScope(asking): RequestScope,
 ) -> Result<Json<serde_json::Value>, Problem> {
     let found = documents.described(&asking).await.map_err(problem)?;
     Ok(Json(described(found.paths, found.components)))

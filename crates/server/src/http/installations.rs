@@ -1,6 +1,7 @@
-//! What Egret keeps in databases, over HTTP: looked at, and removed whole.
+//! Installations of Egret in databases, over HTTP: listed, and removed as a whole.
 //!
-//! Each engine takes back its own part; then schema `egret` goes. This is a matter of no engine alone, so it is here.
+//! Each engine removes its own objects; then schema `egret` is dropped. That concerns several
+//! engines, so it is done here.
 
 use axum::extract::State;
 use egret_documents::{Documents, DocumentsError};
@@ -27,7 +28,7 @@ pub fn routes(
     OpenApiRouter::default()
         .routes(routes!(list_installations))
         .routes(routes!(remove_installation))
-        .with_state(Door {
+        .with_state(InstallationsState {
             databases,
             views,
             outbox,
@@ -35,9 +36,9 @@ pub fn routes(
         })
 }
 
-/// What the handlers hold.
+/// State of the handlers.
 #[derive(Clone)]
-struct Door {
+struct InstallationsState {
     databases: Databases,
     views: Views,
     outbox: Outbox,
@@ -50,37 +51,38 @@ struct Installation {
     /// The database.
     #[schema(example = "shop")]
     database: String,
-    /// How many relations and functions of schema `egret` Egret has made.
+    /// The number of relations and functions of schema `egret` that Egret created.
     #[schema(example = 12)]
     objects: u64,
-    /// These, by name.
+    /// Names of these objects.
     #[schema(example = json!(["table egret.view"]))]
     names: Vec<String>,
-    /// Views in other schemas that Egret has made.
+    /// Views in other schemas that Egret created.
     #[schema(example = json!(["public.late_by_carrier"]))]
     dependents: Vec<String>,
-    /// Objects of users that keep Egret from being removed: they are in schema `egret`, are parts of what Egret has made, as triggers and
-    /// columns are, or depend on it.
+    /// Objects of users that prevent the removal of Egret: they are in schema `egret`, belong to
+    /// objects of Egret, as triggers and columns do, or depend on them.
     obstacles: Vec<Obstacle>,
-    /// Indexes that users have made on tables of Egret: they go with these.
+    /// Indexes that users created on tables of Egret; they are dropped with the tables.
     #[schema(example = json!([]))]
     indexes: Vec<String>,
-    /// Rows of its outbox that are no tasks; null where there is no outbox.
+    /// Rows of its outbox that have not become tasks; null without an outbox.
     #[schema(example = 0)]
     outbox_rows: Option<u64>,
-    /// Documents, whosever they are; null where there are no collections.
+    /// The number of documents of all tenants; null without collections.
     #[schema(example = 0)]
     documents: Option<i64>,
 }
 
-/// An object of a user's that keeps Egret from being removed.
+/// An object of a user that prevents the removal of Egret.
 #[derive(Serialize, ToSchema)]
 struct Obstacle {
     /// The object.
     #[schema(example = "table egret.invoices")]
     object: String,
-    /// The SQL command that moves it out of schema `egret`, or drops what is a part of something of Egret's: a trigger, a rule, a policy or
-    /// a column; null where it is elsewhere, and depends on something of Egret's.
+    /// The SQL command that moves the object out of schema `egret`, or that drops it if it belongs
+    /// to an object of Egret: a trigger, rule, policy or column. Null for an object elsewhere that
+    /// depends on an object of Egret.
     #[schema(example = "ALTER TABLE egret.invoices SET SCHEMA public")]
     command: Option<String>,
 }
@@ -94,23 +96,26 @@ impl From<FoundObstacle> for Obstacle {
     }
 }
 
-/// The databases in which Egret keeps something, in order of names.
+/// The databases in which Egret has objects, in order of names.
 #[derive(Serialize, ToSchema)]
 struct InstallationList {
     /// The installations.
     items: Vec<Installation>,
-    /// Databases that are not known to have one, or to have none: no session can be opened in them.
+    /// Databases in which no session can be opened, so that it is unknown whether they have an
+    /// installation.
     #[schema(example = json!([]))]
     unreachable: Vec<String>,
 }
 
-/// List what Egret keeps in databases
+/// List the objects of Egret in databases
 ///
-/// In every database of the embedded server, or in the one database of an external server.
+/// The list has every database of the embedded server, or the one database of an external server.
 #[utoipa::path(get, path = "/v1/installations", operation_id = "listInstallations", tag = "system",
     security(("token" = ["admin"])),
-    responses((status = 200, description = "What is in which database.", body = InstallationList)))]
-async fn list_installations(State(door): State<Door>) -> Result<Json<InstallationList>, Problem> {
+    responses((status = 200, description = "The objects of Egret by database.", body = InstallationList)))]
+async fn list_installations(
+    State(door): State<InstallationsState>,
+) -> Result<Json<InstallationList>, Problem> {
     let mut items = Vec::new();
     let mut unreachable = door.databases.closed().await?;
     for database in door.databases.names().await? {
@@ -149,12 +154,13 @@ async fn list_installations(State(door): State<Door>) -> Result<Json<Installatio
     Ok(Json(InstallationList { items, unreachable }))
 }
 
-/// What a removal takes with it.
+/// The parameters of a removal.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-struct Removal {
-    /// Whether views, rows of the outbox and documents go too; else their existence refuses it.
+struct InstallationRemovalParams {
+    /// Whether views, rows of the outbox and documents are deleted too. Otherwise their existence
+    /// is an error.
     #[serde(default)]
     force: bool,
 }
@@ -168,7 +174,7 @@ struct Removed {
     /// Views that Egret kept.
     #[schema(example = 1)]
     views: u64,
-    /// Rows of the outbox that were no tasks.
+    /// Rows of the outbox that had not become tasks.
     #[schema(example = 0)]
     outbox_rows: u64,
     /// Documents.
@@ -178,29 +184,29 @@ struct Removed {
 
 /// Remove everything of Egret from a database
 ///
-/// Its views, its outbox, its documents and schema `egret`. Nothing but these is changed: while an object of a user's is in
-/// the way, nothing is removed.
+/// Its views, its outbox, its documents and schema `egret` are dropped, and nothing else is
+/// changed. If an object of a user prevents that, nothing is removed.
 #[utoipa::path(delete, path = "/v1/installations/{database}", operation_id = "removeInstallation", tag = "system",
     security(("token" = ["admin"])),
-    params(("database" = String, Path, description = "The database."), Removal),
+    params(("database" = String, Path, description = "The database."), InstallationRemovalParams),
     responses(
-        (status = 200, description = "Nothing of Egret is left in it.", body = Removed),
-        (status = 404, description = "There is no such database.", body = Problem,
+        (status = 200, description = "Everything of Egret was removed from the database.", body = Removed),
+        (status = 404, description = "The database does not exist.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "There are views, rows in the outbox, documents, or objects of users in the way.",
+        (status = 409, description = "The database has views, rows in the outbox or documents, or objects of users prevent the removal.",
             body = Problem, content_type = "application/problem+json"),
     ))]
 async fn remove_installation(
-    State(door): State<Door>,
+    State(door): State<InstallationsState>,
     caller: Caller,
     Path(database): Path<String>,
-    Query(Removal { force }): Query<Removal>,
+    Query(InstallationRemovalParams { force }): Query<InstallationRemovalParams>,
 ) -> Result<Json<Removed>, Problem> {
     tracing::info!(
         token = caller.token_id(),
         database,
         force,
-        "egret is to be removed from a database"
+        "removing egret from a database"
     );
     let names = door.databases.names().await?;
     if !names.contains(&database) && !door.databases.is_closed(&database).await? {

@@ -9,10 +9,11 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{AuditSubject, Caller};
+use crate::access::Caller;
 use crate::extract::{Json, Path, Query};
 use crate::http::sql_text::sql_text;
 use crate::problem::Problem;
+use crate::request_context::AuditSubject;
 
 /// The routes of outboxes, for [`Builder::route`](crate::Builder::route).
 pub fn routes(outbox: Outbox) -> OpenApiRouter {
@@ -29,18 +30,18 @@ struct OutboxStatus {
     /// The database that it is in.
     #[schema(example = "shop")]
     database: String,
-    /// Rows that are no tasks yet.
+    /// Rows that have not become tasks yet.
     #[schema(example = 0)]
     waiting: u64,
-    /// How long the oldest of them has waited, in milliseconds; null while none does.
+    /// How long the oldest waiting row has waited, in milliseconds; null without waiting rows.
     oldest_ms: Option<u64>,
-    /// Rows that the queue refused for good; they are in `egret.outbox_rejected`.
+    /// Rows that the queue rejected permanently; they are in `egret.outbox_rejected`.
     #[schema(example = 0)]
     rejected: u64,
-    /// `reading`, or what keeps it from being read.
+    /// `reading`, or the reason why the outbox is not read.
     #[schema(example = "reading")]
     reader: String,
-    /// Queues that take nothing in at the moment, with the reason; their rows wait.
+    /// Queues that accept no tasks at the moment, with the reason; their rows wait.
     held: BTreeMap<String, String>,
 }
 
@@ -62,14 +63,15 @@ impl From<OutboxView> for OutboxStatus {
 struct OutboxList {
     /// The outboxes.
     items: Vec<OutboxStatus>,
-    /// Whether there may be others, in databases in which no session can be opened.
+    /// Whether there may be more outboxes, in databases in which no session can be opened.
     #[schema(example = false)]
     incomplete: bool,
 }
 
 /// List the outboxes
 ///
-/// Those of every database of the embedded server, or of the one database of an external server.
+/// The list has the outboxes of every database of the embedded server, or of the one database of an
+/// external server.
 #[utoipa::path(get, path = "/v1/outboxes", operation_id = "listOutboxes", tag = "queue",
     security(("token" = ["admin"])),
     responses((status = 200, description = "The outboxes.", body = OutboxList)))]
@@ -82,11 +84,11 @@ async fn list_outboxes(State(outbox): State<Outbox>) -> Result<Json<OutboxList>,
     }))
 }
 
-/// Where to install an outbox, and who may use it.
+/// Where to install an outbox, and which roles may use it.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct OutboxRequest {
-    /// The database; without it the only one there is.
+    /// The database; when absent, the only one.
     #[schema(example = "shop")]
     database: Option<String>,
     /// Roles that may call `egret.enqueue`; `public` is every role.
@@ -105,13 +107,13 @@ struct OutboxPlace {
 
 /// Install an outbox
 ///
-/// Makes `egret.enqueue` in a database, everything in schema `egret`. Again, it brings the outbox up to
-/// date and grants what is asked for.
+/// `egret.enqueue` is created in a database, with all its objects in schema `egret`. For an
+/// existing outbox, it is upgraded and the requested privileges are granted.
 #[utoipa::path(post, path = "/v1/outboxes", operation_id = "installOutbox", tag = "queue",
     security(("token" = ["admin"])), request_body = OutboxRequest,
     responses(
-        (status = 200, description = "It is installed.", body = OutboxPlace),
-        (status = 404, description = "There is no such database.", body = Problem,
+        (status = 200, description = "The outbox is installed.", body = OutboxPlace),
+        (status = 404, description = "The database does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn install_outbox(
@@ -120,7 +122,7 @@ async fn install_outbox(
     subject: AuditSubject,
     Json(request): Json<OutboxRequest>,
 ) -> Result<Json<OutboxPlace>, Problem> {
-    tracing::info!(token = caller.token_id(), database = ?request.database, "an outbox is to be installed");
+    tracing::info!(token = caller.token_id(), database = ?request.database, "installing an outbox");
     let database = request.database.as_deref();
     let database = outbox.install(database, &request.grant).await?;
     subject.note(&database);
@@ -131,7 +133,7 @@ async fn install_outbox(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-struct Removal {
+struct OutboxRemovalParams {
     /// Whether to remove an outbox that has rows.
     #[serde(default)]
     force: bool,
@@ -143,48 +145,44 @@ struct OutboxRows {
     /// Its database.
     #[schema(example = "shop")]
     database: String,
-    /// How many.
+    /// Number of rows concerned.
     #[schema(example = 0)]
     rows: u64,
 }
 
 /// Remove an outbox
 ///
-/// Its functions and tables go; tasks that were made stay.
+/// The functions and tables of the outbox are dropped; tasks that were created stay.
 #[utoipa::path(delete, path = "/v1/outboxes/{database}", operation_id = "removeOutbox", tag = "queue",
     security(("token" = ["admin"])),
-    params(("database" = String, Path, description = "Its database."), Removal),
+    params(("database" = String, Path, description = "Its database."), OutboxRemovalParams),
     responses(
-        (status = 200, description = "It is removed, and with it so many rows.", body = OutboxRows),
-        (status = 404, description = "The database has none, or there is no such database.", body = Problem,
+        (status = 200, description = "The outbox was removed, with this number of rows.", body = OutboxRows),
+        (status = 404, description = "The database has no outbox, or does not exist.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It has rows.", body = Problem,
+        (status = 409, description = "The outbox has rows.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn remove_outbox(
     State(outbox): State<Outbox>,
     caller: Caller,
     Path(database): Path<String>,
-    Query(removal): Query<Removal>,
+    Query(removal): Query<OutboxRemovalParams>,
 ) -> Result<Json<OutboxRows>, Problem> {
-    tracing::info!(
-        token = caller.token_id(),
-        database,
-        "an outbox is to be removed"
-    );
+    tracing::info!(token = caller.token_id(), database, "removing an outbox");
     let (database, rows) = outbox.remove(Some(&database), removal.force).await?;
     Ok(Json(OutboxRows { database, rows }))
 }
 
-/// Hand rejected rows over again
+/// Retry rejected rows
 ///
-/// For when what they were refused for has been mended.
+/// Rejected rows wait again to become tasks, after the reason of their rejection was fixed.
 #[utoipa::path(post, path = "/v1/outboxes/{database}/retry", operation_id = "retryOutbox", tag = "queue",
     security(("token" = ["admin"])),
     params(("database" = String, Path, description = "Its database.")),
     responses(
-        (status = 200, description = "So many rows wait again.", body = OutboxRows),
-        (status = 404, description = "The database has no outbox, or there is no such database.", body = Problem,
+        (status = 200, description = "The number of rows that wait again.", body = OutboxRows),
+        (status = 404, description = "The database has no outbox, or does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn retry_outbox(

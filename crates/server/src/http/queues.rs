@@ -1,8 +1,8 @@
 //! Queues and their tasks over HTTP.
 //!
-//! Here are the queues themselves; `produce.rs` enqueues, `work.rs` claims and reports, `tasks.rs` looks
-//! at tasks one by one and page by page, `events.rs` tells of their changes, `schedules.rs` has them made
-//! by the clock. Whose queues are meant is told by the caller's token.
+//! Here are the queues themselves; `produce.rs` enqueues, `work.rs` claims and reports, `tasks.rs`
+//! looks at tasks one by one and page by page, `events.rs` tells of their changes, `schedules.rs`
+//! has them made by the clock. Whose queues are meant is told by the caller's token.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ mod work;
 use answer::{CallbackKey, Purged, Queue, QueueList, Requeued};
 use request::{PurgeRequest, QueueRequest, RequeueRequest};
 
-/// The routes of the queue engine, for [`Builder::route`](crate::Builder::route). What waits for a task
-/// ends when `stopping` is cancelled.
+/// The routes of the queue engine, for [`Builder::route`](crate::Builder::route). What waits for a
+/// task ends when `stopping` is cancelled.
 pub fn routes(queues: Queues, stopping: CancellationToken) -> OpenApiRouter {
     OpenApiRouter::default()
         .routes(routes!(list_queues))
@@ -77,34 +77,34 @@ pub fn routes(queues: Queues, stopping: CancellationToken) -> OpenApiRouter {
         ))
         .routes(routes!(schedules::pause_schedule))
         .routes(routes!(schedules::resume_schedule))
-        .with_state(Door(Arc::new(Parts { queues, stopping })))
+        .with_state(QueuesState(Arc::new(QueuesInner { queues, stopping })))
 }
 
-/// What the handlers hold: cloned several times for each request.
+/// State of the handlers: cloned several times for each request.
 #[derive(Clone)]
-struct Door(Arc<Parts>);
+struct QueuesState(Arc<QueuesInner>);
 
-struct Parts {
+struct QueuesInner {
     queues: Queues,
     stopping: CancellationToken,
 }
 
-impl Deref for Door {
-    type Target = Parts;
+impl Deref for QueuesState {
+    type Target = QueuesInner;
 
-    fn deref(&self) -> &Parts {
+    fn deref(&self) -> &QueuesInner {
         &self.0
     }
 }
 
-impl FromRef<Door> for Queues {
-    fn from_ref(door: &Door) -> Self {
+impl FromRef<QueuesState> for Queues {
+    fn from_ref(door: &QueuesState) -> Self {
         door.queues.clone()
     }
 }
 
-impl Door {
-    /// Waits for something, but not longer than the server runs.
+impl QueuesState {
+    /// Waits for a future, but not longer than the server runs.
     async fn waiting<T>(
         &self,
         work: impl Future<Output = Result<T, QueueError>>,
@@ -129,7 +129,8 @@ fn states(names: &[String]) -> Result<Vec<TaskState>, QueueError> {
 
 /// List the queues
 ///
-/// Those of the caller's tenant that the token may read, in order of names, each with its counts.
+/// The list has the queues of the caller's tenant that the token may read, in order of names, each
+/// with its counts.
 #[utoipa::path(get, path = "/v1/queues", operation_id = "listQueues", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:read"])),
     responses((status = 200, description = "The queues.", body = QueueList)))]
@@ -147,18 +148,18 @@ async fn list_queues(
     Ok(Json(QueueList { items }))
 }
 
-/// Make a queue, or change one
+/// Create or change a queue
 ///
-/// Of a queue that exists, the settings that are given change. The name has 1 to 128 letters, digits and
-/// `-_.:`, not `-` first.
+/// For an existing queue, only the given settings are changed. A name has 1 to 128 letters, digits
+/// and `-_.:`, and does not begin with `-`.
 #[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "putQueue", tag = "queue",
     security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("queue" = String, Path, description = "Its name.")),
+    params(("queue" = String, Path, description = "The queue's name.")),
     request_body = Option<QueueRequest>,
     responses(
-        (status = 201, description = "The queue was made.", body = Queue),
-        (status = 200, description = "It existed, and is as given now.", body = Queue),
-        (status = 429, description = "There are `queue.queues_max` queues.", body = Problem,
+        (status = 201, description = "The queue was created.", body = Queue),
+        (status = 200, description = "The queue existed, and its settings were changed.", body = Queue),
+        (status = 429, description = "The limit `queue.queues_max` is reached.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn put_queue(
@@ -177,10 +178,10 @@ async fn put_queue(
     Ok((status, Json(view(&queues, caller.tenant(), &name).await?)))
 }
 
-/// Look at a queue
+/// Get a queue by name
 #[utoipa::path(get, path = "/v1/queues/{queue}", operation_id = "getQueue", tag = "queue",
     security(("token" = ["queue:read"])),
-    params(("queue" = String, Path, description = "Its name.")),
+    params(("queue" = String, Path, description = "The queue's name.")),
     responses(
         (status = 200, description = "The queue.", body = Queue),
         (status = 404, description = "No queue has this name.", body = Problem,
@@ -194,12 +195,12 @@ async fn get_queue(
     Ok(Json(view(&queues, caller.tenant(), &name).await?))
 }
 
-/// What a deletion takes with it.
+/// The parameters of a deletion.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Deletion {
-    /// Whether its tasks are deleted too; else their existence refuses it.
+    /// Whether its tasks are deleted too. Otherwise their existence is an error.
     #[serde(default)]
     force: bool,
 }
@@ -207,12 +208,12 @@ struct Deletion {
 /// Delete a queue
 #[utoipa::path(delete, path = "/v1/queues/{queue}", operation_id = "deleteQueue", tag = "queue",
     security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("queue" = String, Path, description = "Its name."), Deletion),
+    params(("queue" = String, Path, description = "The queue's name."), Deletion),
     responses(
-        (status = 204, description = "It is deleted."),
+        (status = 204, description = "The queue is deleted."),
         (status = 404, description = "No queue has this name.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It has tasks.", body = Problem,
+        (status = 409, description = "The queue has tasks.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn delete_queue(
@@ -228,10 +229,10 @@ async fn delete_queue(
 
 /// Pause a queue
 ///
-/// Nothing is handed out until it is resumed; enqueues go on.
+/// Workers get no tasks of the queue until it is resumed; tasks can still be enqueued.
 #[utoipa::path(post, path = "/v1/queues/{queue}/pause", operation_id = "pauseQueue", tag = "queue",
     security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("queue" = String, Path, description = "Its name.")),
+    params(("queue" = String, Path, description = "The queue's name.")),
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "The queue as it is now.", body = Queue),
@@ -251,10 +252,10 @@ async fn pause_queue(
 
 /// Resume a queue
 ///
-/// Ends a pause or a drain.
+/// A pause or a drain is ended.
 #[utoipa::path(post, path = "/v1/queues/{queue}/resume", operation_id = "resumeQueue", tag = "queue",
     security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("queue" = String, Path, description = "Its name.")),
+    params(("queue" = String, Path, description = "The queue's name.")),
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "The queue as it is now.", body = Queue),
@@ -275,10 +276,10 @@ async fn resume_queue(
 
 /// Drain a queue
 ///
-/// Nothing more is enqueued until it is resumed; work goes on.
+/// The queue accepts no tasks until it is resumed; workers still get its tasks.
 #[utoipa::path(post, path = "/v1/queues/{queue}/drain", operation_id = "drainQueue", tag = "queue",
     security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("queue" = String, Path, description = "Its name.")),
+    params(("queue" = String, Path, description = "The queue's name.")),
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "The queue as it is now.", body = Queue),
@@ -298,13 +299,13 @@ async fn drain_queue(
 
 /// Delete tasks of a queue
 ///
-/// Those in the states given. A task that is leased is left alone.
+/// The tasks in the given states are deleted, except leased ones.
 #[utoipa::path(post, path = "/v1/queues/{queue}/purge", operation_id = "purgeQueue", tag = "queue",
     security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("queue" = String, Path, description = "Its name.")),
+    params(("queue" = String, Path, description = "The queue's name.")),
     request_body = Option<PurgeRequest>,
     responses(
-        (status = 200, description = "How many were deleted.", body = Purged),
+        (status = 200, description = "The number of deleted tasks.", body = Purged),
         (status = 404, description = "No queue has this name.", body = Problem,
             content_type = "application/problem+json"),
     ))]
@@ -320,19 +321,19 @@ async fn purge_queue(
     Ok(Json(Purged { deleted }))
 }
 
-/// Put dead tasks of a queue back
+/// Requeue dead tasks of a queue
 ///
-/// The oldest first, ready at once, with their attempts at zero. Tasks that were cancelled because one of
-/// them did not complete stay cancelled.
+/// The oldest tasks are requeued first; they are ready at once, with zero attempts. Tasks that were
+/// cancelled because one of them did not complete stay cancelled.
 #[utoipa::path(post, path = "/v1/queues/{queue}/requeue-dead", operation_id = "requeueDead",
     tag = "queue", security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("queue" = String, Path, description = "Its name.")),
+    params(("queue" = String, Path, description = "The queue's name.")),
     request_body = Option<RequeueRequest>,
     responses(
-        (status = 200, description = "How many were put back.", body = Requeued),
+        (status = 200, description = "The number of requeued tasks.", body = Requeued),
         (status = 404, description = "No queue has this name.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 429, description = "There is no room for the callback of a task; those before it are back.", body = Problem,
+        (status = 429, description = "There is no room for the callback of a task; the tasks before it were requeued.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn requeue_dead(
@@ -343,7 +344,7 @@ async fn requeue_dead(
 ) -> Result<Json<Requeued>, Problem> {
     let limit = request.and_then(|Json(request)| request.limit);
     if limit == Some(0) {
-        return Err(invalid("limit", "0 would put none back: leave it out for all").into());
+        return Err(invalid("limit", "0 would requeue no task: omit it to requeue all").into());
     }
     let requeued = queues.requeue_dead(caller.tenant(), &name, limit.unwrap_or(0));
     Ok(Json(Requeued {
@@ -351,10 +352,11 @@ async fn requeue_dead(
     }))
 }
 
-/// Show what callbacks are signed with
+/// Get the key that signs callbacks
 ///
-/// The key of the caller's tenant, with which a receiver checks the header `egret-signature`. It takes
-/// the scope `queue:operate` of all queues: whoever has it can forge callbacks.
+/// A receiver checks the header `egret-signature` with this key of the caller's tenant. The
+/// operation requires the scope `queue:operate` for all queues, because the key suffices to forge
+/// callbacks.
 #[utoipa::path(get, path = "/v1/callback-key", operation_id = "getCallbackKey", tag = "queue",
     security(("token" = ["queue:operate"])),
     responses((status = 200, description = "The key.", body = CallbackKey)))]

@@ -1,4 +1,5 @@
-//! Fields of requests that become statements or names of PostgreSQL, which has no U+0000 in its texts.
+//! Fields of requests that become statements or names of PostgreSQL, which has no U+0000 in its
+//! texts.
 
 use std::iter;
 
@@ -33,8 +34,8 @@ impl SqlText for Vec<Vec<String>> {
     }
 }
 
-/// Reads a field and refuses U+0000 in it: PostgreSQL would refuse the whole message, which is not told apart from
-/// a fault of the server.
+/// Reads a field and refuses U+0000 in it: PostgreSQL would refuse the whole message, which is not
+/// told apart from a fault of the server.
 pub(crate) fn sql_text<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -42,7 +43,7 @@ where
 {
     let field = T::deserialize(deserializer)?;
     if field.texts().any(|text| text.contains('\0')) {
-        return Err(D::Error::custom("PostgreSQL has no U+0000 in its texts"));
+        return Err(D::Error::custom("PostgreSQL cannot store U+0000 in a text"));
     }
     Ok(field)
 }

@@ -14,16 +14,16 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::state::RouterState;
 use crate::extract::{Json, Query};
 use crate::metrics::Exposition;
 use crate::problem::Problem;
 use crate::profile::{self, ProfileFormat};
-use crate::server::Doors;
 
 /// What a profile's SVG may do when opened on its own: its script folds and searches its boxes.
 const FLAMEGRAPH_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts";
 
-pub(super) fn routes() -> OpenApiRouter<Arc<Doors>> {
+pub(super) fn routes() -> OpenApiRouter<Arc<RouterState>> {
     OpenApiRouter::default()
         .routes(routes!(healthz))
         .routes(routes!(readyz))
@@ -32,7 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Doors>> {
         .routes(routes!(status))
 }
 
-/// That the process answers.
+/// The health of the process.
 #[derive(Serialize, ToSchema)]
 struct Health {
     /// Always `ok`.
@@ -40,41 +40,42 @@ struct Health {
     status: &'static str,
 }
 
-/// Whether the program can do its work, by service.
+/// Whether the program is ready, by service.
 #[derive(Serialize, ToSchema)]
 struct ReadyState {
-    /// Whether every service takes requests, though pieces of one may have failed.
+    /// Whether every service accepts requests, even if parts of one have failed.
     ready: bool,
     /// The services in the order of their start.
     services: Vec<ServiceState>,
-    /// What does not work while the rest does: services, and pieces of them; each says what to do.
+    /// Services and parts of services that have failed while the others work, each with a remedy.
     failed: Vec<FailedState>,
-    /// Faults that last and are tried again, by name; `/v1/status` says more of them.
+    /// Names of active conditions: faults that Egret keeps retrying. `/v1/status` has their
+    /// details.
     #[schema(value_type = Vec<String>, example = json!(["clock_held"]))]
     conditions: Vec<&'static str>,
 }
 
-/// A fault that lasts, such as a full disk, and is tried again.
+/// A condition: a lasting fault that Egret keeps retrying, such as a full disk.
 #[derive(Serialize, ToSchema)]
 struct ConditionState {
-    /// What kind of fault it is.
+    /// The name of the condition.
     #[schema(example = "queue_log_full")]
     name: &'static str,
-    /// What has it.
+    /// What the fault concerns, such as a file.
     subject: String,
     /// The latest failure.
     reason: String,
 }
 
-/// A service, or a piece of one, that does not work while the others do.
+/// A service, or a part of one, that has failed while the others work.
 #[derive(Serialize, ToSchema)]
 struct FailedState {
-    /// The service, or the service and its piece.
+    /// The service, or the service and its part.
     #[schema(example = "queue/001")]
     part: String,
-    /// Why it does not work.
+    /// Why it has failed.
     reason: String,
-    /// What to do about it.
+    /// What to do about the failure.
     remedy: String,
 }
 
@@ -84,24 +85,24 @@ struct ServiceState {
     /// The service's name.
     #[schema(example = "postgres")]
     name: &'static str,
-    /// Whether it can do its work.
+    /// Whether the service is ready.
     ready: bool,
-    /// Why not; absent when it can.
+    /// Why the service is not ready; absent if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// How the program is. Engines add sections of their own.
+/// The status of the program. Each engine adds a section.
 #[derive(Serialize, ToSchema)]
 struct StatusReport {
     /// The program's version.
     #[schema(example = "0.1.0")]
     version: &'static str,
-    /// The git commit that it was built from, with `+dirty` behind it for a changed tree; `unknown`
-    /// outside a checkout.
+    /// The git commit that the program was built from, followed by `+dirty` for a changed tree;
+    /// `unknown` outside a checkout.
     #[schema(example = "1f0c7a3be0d94f6f0a0f7b7a6a5f0d3e2b1c4d5e")]
     commit: &'static str,
-    /// How it was built: `release`, `dev` or another profile of the build.
+    /// The build profile: `release`, `dev` or another one.
     #[schema(example = "release")]
     build_profile: &'static str,
     /// When it started, RFC 3339.
@@ -111,9 +112,9 @@ struct StatusReport {
     uptime_ms: u64,
     /// The services in the order of their start.
     services: Vec<ServiceState>,
-    /// What does not work while the rest does: services, and pieces of them; each says what to do.
+    /// Services and parts of services that have failed while the others work, each with a remedy.
     failed: Vec<FailedState>,
-    /// Faults that last and are tried again.
+    /// Active conditions: faults that Egret keeps retrying.
     conditions: Vec<ConditionState>,
     /// One section per engine, such as `postgres` or `branches`.
     #[serde(flatten)]
@@ -121,7 +122,7 @@ struct StatusReport {
     sections: Map<String, Value>,
 }
 
-fn service_states(doors: &Doors) -> Vec<ServiceState> {
+fn service_states(doors: &RouterState) -> Vec<ServiceState> {
     let state = |(name, readiness)| {
         let (ready, reason) = match readiness {
             Readiness::Ready => (true, None),
@@ -136,7 +137,7 @@ fn service_states(doors: &Doors) -> Vec<ServiceState> {
     doors.readiness().into_iter().map(state).collect()
 }
 
-fn failed_states(doors: &Doors) -> Vec<FailedState> {
+fn failed_states(doors: &RouterState) -> Vec<FailedState> {
     let state = |failed: FailedPart| FailedState {
         part: failed.part,
         reason: failed.reason,
@@ -145,7 +146,7 @@ fn failed_states(doors: &Doors) -> Vec<FailedState> {
     (doors.failed_parts)().into_iter().map(state).collect()
 }
 
-/// The names of the faults that last, each once: whoever has no token learns no more of them.
+/// The names of active conditions, each once. Callers without a token see no more of them.
 fn condition_names() -> Vec<&'static str> {
     let mut names: Vec<&'static str> = condition::active()
         .into_iter()
@@ -164,24 +165,24 @@ fn condition_states() -> Vec<ConditionState> {
     condition::active().into_iter().map(state).collect()
 }
 
-/// Whether the process is alive
+/// Check whether the process is alive
 ///
-/// Answers as long as the process does anything at all; takes no token.
+/// The operation succeeds as long as the process runs. No token is needed.
 #[utoipa::path(get, path = "/healthz", operation_id = "getHealth", tag = "system", security(()),
-    responses((status = 200, description = "It is alive.", body = Health)))]
+    responses((status = 200, description = "The process is alive.", body = Health)))]
 async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// Whether every service is ready for work
+/// Check whether every service is ready
 ///
-/// The gRPC service `grpc.health.v1.Health` on the same port tells the same. Takes no token.
+/// The gRPC service `grpc.health.v1.Health` on the same port returns the same. No token is needed.
 #[utoipa::path(get, path = "/readyz", operation_id = "getReadiness", tag = "system", security(()),
     responses(
-        (status = 200, description = "Every service takes requests; `failed` lists pieces of them that do not.", body = ReadyState),
-        (status = 503, description = "A service is not ready; its reason says why.", body = ReadyState),
+        (status = 200, description = "Every service accepts requests; `failed` lists parts that do not.", body = ReadyState),
+        (status = 503, description = "A service is not ready, for the reason given.", body = ReadyState),
     ))]
-async fn readyz(State(doors): State<Arc<Doors>>) -> Response {
+async fn readyz(State(doors): State<Arc<RouterState>>) -> Response {
     let services = service_states(&doors);
     let failed = failed_states(&doors);
     // One failed partition, shard or block must not take all others out of service.
@@ -201,13 +202,14 @@ async fn readyz(State(doors): State<Arc<Doors>>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, headers, report).into_response()
 }
 
-/// The program's metrics
+/// Get the program's metrics
 ///
-/// In OpenMetrics where the `Accept` header asks for it, else in Prometheus's text format.
+/// The metrics are in OpenMetrics if the `Accept` header asks for it, otherwise in Prometheus's
+/// text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "system",
     security(("token" = ["metrics:read"])),
     responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")))]
-async fn metrics(State(doors): State<Arc<Doors>>, headers: HeaderMap) -> Response {
+async fn metrics(State(doors): State<Arc<RouterState>>, headers: HeaderMap) -> Response {
     let accept = headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok());
@@ -216,7 +218,7 @@ async fn metrics(State(doors): State<Arc<Doors>>, headers: HeaderMap) -> Respons
     ([(header::CONTENT_TYPE, exposition.content_type())], text).into_response()
 }
 
-/// What profile to take.
+/// The parameters of a profile.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -241,7 +243,7 @@ fn flamegraph() -> ProfileFormat {
 
 /// Take a CPU profile
 ///
-/// Samples the whole program for some seconds. One profile is taken at a time.
+/// The whole program is sampled for some seconds. One profile can be taken at a time.
 #[utoipa::path(get, path = "/debug/profile", operation_id = "getProfile", tag = "system",
     security(("token" = ["admin"])), params(ProfileRequest),
     responses(
@@ -251,7 +253,7 @@ fn flamegraph() -> ProfileFormat {
             content_type = "application/problem+json"),
     ))]
 async fn profile(
-    State(doors): State<Arc<Doors>>,
+    State(doors): State<Arc<RouterState>>,
     Query(request): Query<ProfileRequest>,
 ) -> Result<Response, Problem> {
     let profile =
@@ -267,11 +269,11 @@ async fn profile(
     Ok((headers, profile).into_response())
 }
 
-/// How the program and its engines are
+/// Get the status of the program and its engines
 #[utoipa::path(get, path = "/v1/status", operation_id = "getStatus", tag = "system",
     security(("token" = ["status:read"])),
     responses((status = 200, description = "The status.", body = StatusReport)))]
-async fn status(State(doors): State<Arc<Doors>>) -> Json<StatusReport> {
+async fn status(State(doors): State<Arc<RouterState>>) -> Json<StatusReport> {
     let mut sections = Map::new();
     for (name, section) in &doors.sections {
         sections.insert((*name).to_owned(), section().await);

@@ -9,13 +9,14 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{AuditSubject, Caller};
+use super::state::RouterState;
+use crate::access::Caller;
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
-use crate::server::Doors;
+use crate::request_context::AuditSubject;
 use crate::tokens::{NewToken, Token, TokenError, TokenRequest, Tokens};
 
-pub(super) fn routes() -> OpenApiRouter<Arc<Doors>> {
+pub(super) fn routes() -> OpenApiRouter<Arc<RouterState>> {
     OpenApiRouter::default()
         .routes(routes!(create_token, list_tokens))
         .routes(routes!(revoke_token))
@@ -28,17 +29,17 @@ struct TokenList {
     items: Vec<Token>,
 }
 
-/// Make a token
+/// Create a token
 ///
-/// The answer holds the token's text. It is the only time that it is shown. A token makes none with
-/// more rights than its own: an administrator of another tenant than `default` makes tokens of that
-/// tenant, and what a token makes ends with it at the latest.
+/// The response has the token's text, which is not shown again. A token cannot create one with more
+/// rights than its own: an administrator of another tenant than `default` can create tokens of that
+/// tenant, and a created token expires with its creator at the latest.
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "createToken", tag = "tokens",
     extensions(("x-egret-tenant-admin" = json!(true))),
     security(("token" = ["admin"])), request_body = TokenRequest,
-    responses((status = 201, description = "The token was made.", body = NewToken)))]
+    responses((status = 201, description = "The token was created.", body = NewToken)))]
 async fn create_token(
-    State(doors): State<Arc<Doors>>,
+    State(doors): State<Arc<RouterState>>,
     caller: Caller,
     subject: AuditSubject,
     Json(request): Json<TokenRequest>,
@@ -56,13 +57,13 @@ async fn create_token(
 
 /// List tokens
 ///
-/// Revoked tokens are not in the list; expired ones are for 30 days. The operator sees all of them,
-/// an administrator of another tenant those of that tenant.
+/// The list has no revoked tokens; expired ones are listed for 30 days. The operator sees all
+/// tokens, an administrator of another tenant those of that tenant.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "listTokens", tag = "tokens",
     extensions(("x-egret-tenant-admin" = json!(true))),
     security(("token" = ["admin"])),
     responses((status = 200, description = "The tokens.", body = TokenList)))]
-async fn list_tokens(State(doors): State<Arc<Doors>>, caller: Caller) -> Json<TokenList> {
+async fn list_tokens(State(doors): State<Arc<RouterState>>, caller: Caller) -> Json<TokenList> {
     let mut items = doors.tokens.list();
     items.retain(|token| may_manage(&caller, &token.tenant));
     Json(TokenList { items })
@@ -73,21 +74,21 @@ fn may_manage(caller: &Caller, tenant: &str) -> bool {
     caller.require_operator().is_ok() || caller.tenant() == tenant
 }
 
-/// What a revocation may take away.
+/// The parameters of a revocation.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Revocation {
-    /// Whether the token is revoked even if it is the last of tenant `default` with scope `admin`. The next start of
-    /// the server makes a new one then.
+    /// Whether the token is revoked even if it is the last one of tenant `default` with scope
+    /// `admin`. In that case the next start of the server creates a new one.
     #[serde(default)]
     force: bool,
 }
 
 /// Revoke a token
 ///
-/// It is refused from the next request on, and its open streams and waits end within a second. A
-/// token may revoke itself.
+/// The token is refused from the next request on, and its open streams and waits end within a
+/// second. A token may revoke itself.
 #[utoipa::path(delete, path = "/v1/tokens/{id}", operation_id = "revokeToken", tag = "tokens",
     extensions(("x-egret-tenant-admin" = json!(true))),
     security(("token" = ["admin"])),
@@ -96,11 +97,11 @@ struct Revocation {
         (status = 204, description = "The token is revoked."),
         (status = 404, description = "No token has this id.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It is the last of tenant `default` with scope `admin`.", body = Problem,
+        (status = 409, description = "The token is the last one of tenant `default` with scope `admin`.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn revoke_token(
-    State(doors): State<Arc<Doors>>,
+    State(doors): State<Arc<RouterState>>,
     caller: Caller,
     Path(id): Path<String>,
     Query(Revocation { force }): Query<Revocation>,
@@ -115,9 +116,9 @@ async fn revoke_token(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Runs what may wait for the disk where waiting holds up nobody else.
+/// Runs work that blocks on the disk, on a blocking thread.
 async fn on_disk<T: Send + 'static>(
-    doors: &Doors,
+    doors: &RouterState,
     work: impl FnOnce(&Tokens) -> Result<T, TokenError> + Send + 'static,
 ) -> Result<T, TokenError> {
     let tokens = doors.tokens.clone();

@@ -1,8 +1,8 @@
 //! Views over HTTP: made, looked at, refreshed, checked against their queries, changed and dropped.
 //!
-//! `request.rs` is what callers ask for, `answer.rs` what they are told, `changes.rs` those who
-//! follow views. A query that is refused is a problem with the
-//! construct, its position and the advice as members of their own.
+//! `request.rs` reads requests, `answer.rs` builds responses, `changes.rs` streams changes of
+//! views. A query that is refused is a problem with the construct, its position and the advice as
+//! members of their own.
 
 mod answer;
 pub(crate) mod changes;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts, State};
 use egret_base::Clock;
 use egret_views::model::{ViewName, ViewReport};
-use egret_views::{Address, Views, ViewsError};
+use egret_views::{ViewRef, Views, ViewsError};
 use http::StatusCode;
 use http::request::Parts as RequestParts;
 use serde::Deserialize;
@@ -29,15 +29,16 @@ use self::answer::{
 };
 use self::changes::{__path_follow_view, follow_view};
 use self::request::{RefreshRequest, Validation, ViewChange, ViewGrantRequest, ViewRequest};
-use crate::access::{AuditSubject, Caller, part_name};
+use crate::access::{Caller, part_name};
 use crate::error::RequestError;
 use crate::extract::{Json, Nothing, Path, Query};
 use crate::problem::Problem;
 use crate::queue::rights;
+use crate::request_context::AuditSubject;
 use crate::tokens::{ADMIN, DEFAULT_TENANT};
 
-/// The routes of the views engine, for [`Builder::route`](crate::Builder::route). By `clock` it is told how far behind
-/// a view is. Those who follow views are told until `stopping` is cancelled.
+/// The routes of the views engine, for [`Builder::route`](crate::Builder::route). The lag of a view
+/// is computed by `clock`. Streams of changes end when `stopping` is cancelled.
 pub fn routes(views: Views, clock: Arc<dyn Clock>, stopping: CancellationToken) -> OpenApiRouter {
     OpenApiRouter::default()
         .routes(routes!(list_views))
@@ -51,38 +52,38 @@ pub fn routes(views: Views, clock: Arc<dyn Clock>, stopping: CancellationToken) 
         .routes(routes!(verify_view))
         .routes(routes!(repair_view))
         .routes(routes!(follow_view))
-        .with_state(Door {
+        .with_state(ViewsState {
             views,
             clock,
             stopping,
         })
 }
 
-/// What the handlers hold.
+/// State of the handlers.
 #[derive(Clone)]
-struct Door {
+struct ViewsState {
     views: Views,
     clock: Arc<dyn Clock>,
     stopping: CancellationToken,
 }
 
-impl Door {
-    /// A view as a caller is shown it.
+impl ViewsState {
+    /// A view, with the parts that the caller may see.
     fn view(&self, caller: &Caller, report: ViewReport) -> View {
         View::of(reach::shown(caller, report), self.clock.now())
     }
 }
 
-impl FromRef<Door> for Views {
-    fn from_ref(door: &Door) -> Self {
+impl FromRef<ViewsState> for Views {
+    fn from_ref(door: &ViewsState) -> Self {
         door.views.clone()
     }
 }
 
-/// A caller whose views these are. They are in the databases of one server, which are the default tenant's.
-struct Member(Caller);
+/// A caller of the default tenant, to which the databases of the server and their views belong.
+struct DefaultTenantCaller(Caller);
 
-impl<S: Sync> FromRequestParts<S> for Member {
+impl<S: Sync> FromRequestParts<S> for DefaultTenantCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut RequestParts, state: &S) -> Result<Self, Problem> {
@@ -97,41 +98,42 @@ impl<S: Sync> FromRequestParts<S> for Member {
     }
 }
 
-/// In which database to look.
+/// The database of a view.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-struct Place {
-    /// The database; without it the only one that has such a view.
+struct ViewDatabaseParams {
+    /// The database; when absent, the only one that has a view of this name.
     database: Option<String>,
 }
 
 /// The view that a path names, in the database that the query names.
-struct At(Address);
+struct ViewPath(ViewRef);
 
-impl<S: Send + Sync> FromRequestParts<S> for At {
+impl<S: Send + Sync> FromRequestParts<S> for ViewPath {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut RequestParts, state: &S) -> Result<Self, Problem> {
         let Path(name) = Path::from_request_parts(parts, state).await?;
-        let Query(Place { database }) = Query::from_request_parts(parts, state).await?;
+        let Query(ViewDatabaseParams { database }) =
+            Query::from_request_parts(parts, state).await?;
         Ok(Self::read(name, database)?)
     }
 }
 
-impl At {
+impl ViewPath {
     fn read(name: String, database: Option<String>) -> Result<Self, RequestError> {
         let name: Result<ViewName, _> = name.parse();
         let name = name.map_err(|refusal| RequestError::Parameter {
             place: "path",
             message: refusal.to_string(),
         })?;
-        Ok(Self(Address { database, name }))
+        Ok(Self(ViewRef { database, name }))
     }
 }
 
-/// Runs work to its end though its caller may leave before.
-async fn finished<T: Send + 'static>(
+/// Runs work to its end, even if its caller disconnects.
+async fn run_detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, ViewsError>> + Send + 'static,
 ) -> Result<T, Problem> {
     match tokio::spawn(work.in_current_span()).await {
@@ -146,15 +148,15 @@ async fn finished<T: Send + 'static>(
 
 /// List the views
 ///
-/// Those of one database, or of all, in order of databases and names.
+/// The list has the views of one database, or of all, in order of databases and names.
 #[utoipa::path(get, path = "/v1/views", operation_id = "listViews", tag = "views",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["views:read"])),
-    params(("database" = Option<String>, Query, description = "Only those of this database.")),
+    params(("database" = Option<String>, Query, description = "List only views of this database.")),
     responses((status = 200, description = "The views.", body = ViewList)))]
 async fn list_views(
-    State(door): State<Door>,
-    Member(caller): Member,
-    Query(Place { database }): Query<Place>,
+    State(door): State<ViewsState>,
+    DefaultTenantCaller(caller): DefaultTenantCaller,
+    Query(ViewDatabaseParams { database }): Query<ViewDatabaseParams>,
 ) -> Result<Json<ViewList>, Problem> {
     let found = door.views.list_known(database.as_deref()).await;
     let (items, are_all) = found.map_err(problem)?;
@@ -169,26 +171,28 @@ async fn list_views(
     }))
 }
 
-/// Make a view
+/// Create a view
 ///
-/// Answered when it is filled; it is made even if the caller does not wait. Its query has the rights of its owner; to name
-/// one takes an admin. Where none is named, and `egret_views` is not granted SELECT on what the query reads, that takes an
-/// admin too.
+/// The response is sent when the view is filled; the view is created even if the caller
+/// disconnects. Its query runs with the rights of its owner; only an admin may name one. An admin
+/// is also needed if no owner is named and `egret_views` lacks SELECT on a relation that the query
+/// reads.
 #[utoipa::path(post, path = "/v1/views", operation_id = "createView", tag = "views",
     extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true))), security(("token" = ["views:write"])),
     request_body = ViewRequest,
     responses(
-        (status = 201, description = "It is made, and filled.", body = View),
-        (status = 400, description = "The query cannot be kept: `construct`, `position` (in bytes, from 1) and `advice` \
-            say why; or PostgreSQL refuses it, for the reason in `sqlstate`, `position`, `sql_detail` and `hint`.", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is no such database.", body = Problem,
+        (status = 201, description = "The view was created and filled.", body = View),
+        (status = 400, description = "A view cannot maintain the query, for the reason in \
+            `construct`, `position` (in bytes, from 1) and `advice`; or PostgreSQL refuses it, \
+            for the reason in `sqlstate`, `position`, `sql_detail` and `hint`.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The database does not exist.", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "The name is taken.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn create_view(
-    State(door): State<Door>,
-    Member(caller): Member,
+    State(door): State<ViewsState>,
+    DefaultTenantCaller(caller): DefaultTenantCaller,
     subject: AuditSubject,
     Json(request): Json<ViewRequest>,
 ) -> Result<(StatusCode, Json<View>), Problem> {
@@ -202,79 +206,82 @@ async fn create_view(
         rights::require(&caller, queue, rights::PRODUCE)?;
     }
     let (database, view) = request.into_view(reach::maker_rights(&caller));
-    tracing::info!(token = caller.token_id(), view = %view.name, database, "a view is to be made");
+    tracing::info!(token = caller.token_id(), view = %view.name, database, "creating a view");
     let views = door.views.clone();
-    let made = finished(async move { views.create(database.as_deref(), view).await }).await?;
+    let made = run_detached(async move { views.create(database.as_deref(), view).await }).await?;
     Ok((StatusCode::CREATED, Json(door.view(&caller, made))))
 }
 
-/// Say how a view of a query would be kept
+/// Explain how a view of a query would be maintained
 ///
-/// Nothing is made. A query that cannot be kept is refused as when a view of it is made.
+/// Nothing is created. A query that a view cannot maintain is refused with the same error as when a
+/// view is created.
 #[utoipa::path(post, path = "/v1/view-validations", operation_id = "validateView", tag = "views",
     security(("token" = ["views:write"])), request_body = Validation,
     responses(
-        (status = 200, description = "It can be kept, and this is how.", body = Explanation),
-        (status = 400, description = "It cannot: `construct`, `position` (in bytes, from 1) and `advice` say why; or \
-            PostgreSQL refuses it, for the reason in `sqlstate`, `position`, `sql_detail` and `hint`.", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is no such database.", body = Problem,
+        (status = 200, description = "A view can maintain the query, in the way described.", body = Explanation),
+        (status = 400, description = "A view cannot maintain the query, for the reason in \
+            `construct`, `position` (in bytes, from 1) and `advice`; or PostgreSQL refuses it, \
+            for the reason in `sqlstate`, `position`, `sql_detail` and `hint`.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The database does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn validate_view(
     State(views): State<Views>,
-    Member(caller): Member,
+    DefaultTenantCaller(caller): DefaultTenantCaller,
     Json(Validation { query, database }): Json<Validation>,
 ) -> Result<Json<Explanation>, Problem> {
-    // What it makes to look at the query is taken away again, even if the caller leaves.
+    // Objects that validation creates are removed again, even if the caller disconnects.
     let readable = reach::readable(&caller);
     let explained =
-        finished(async move { views.validate(database.as_deref(), &query, &readable).await });
+        run_detached(async move { views.validate(database.as_deref(), &query, &readable).await });
     Ok(Json(explained.await?.into()))
 }
 
-/// Let roles ask for views from SQL
+/// Let roles request views from SQL
 ///
-/// They may call `egret.create_view`, `egret.drop_view`, `egret.refresh`, `egret.request_done` and `egret.freshness` from then on: each of them
-/// for views of its own, whose queries have its rights. When one of the roles is not there, nothing is changed for any.
+/// The roles may call `egret.create_view`, `egret.drop_view`, `egret.refresh`, `egret.request_done`
+/// and `egret.freshness`, each for its own views, whose queries run with its rights. If one of the
+/// roles does not exist, nothing is changed.
 #[utoipa::path(post, path = "/v1/view-grants", operation_id = "grantViews", tag = "views",
     security(("token" = ["admin"])), request_body = ViewGrantRequest,
     responses(
         (status = 200, description = "They may.", body = ViewGrant),
-        (status = 400, description = "A role is not there.", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is no such database.", body = Problem,
+        (status = 400, description = "A role does not exist.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The database does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn grant_views(
     State(views): State<Views>,
-    Member(caller): Member,
+    DefaultTenantCaller(caller): DefaultTenantCaller,
     Json(ViewGrantRequest { roles, database }): Json<ViewGrantRequest>,
 ) -> Result<Json<ViewGrant>, Problem> {
     tracing::info!(
         token = caller.token_id(),
         ?roles,
         database,
-        "views are to be asked for from SQL"
+        "granting roles the right to request views"
     );
-    let granted = finished(async move {
+    let granted = run_detached(async move {
         let database = views.allow(database.as_deref(), &roles).await?;
         Ok(ViewGrant { database, roles })
     });
     Ok(Json(granted.await?))
 }
 
-/// Look at a view
+/// Get a view by name
 #[utoipa::path(get, path = "/v1/views/{name}", operation_id = "getView", tag = "views",
     security(("token" = ["views:read"])),
-    params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
+    params(("name" = String, Path, description = "The view's name, as `schema.name` outside of schema `public`."), ViewDatabaseParams),
     responses(
         (status = 200, description = "The view.", body = View),
-        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
+        (status = 404, description = "No view has this name, or the database does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn get_view(
-    State(door): State<Door>,
-    Member(caller): Member,
-    At(at): At,
+    State(door): State<ViewsState>,
+    DefaultTenantCaller(caller): DefaultTenantCaller,
+    ViewPath(at): ViewPath,
 ) -> Result<Json<View>, Problem> {
     let report = door.views.show(&at).await.map_err(problem)?;
     Ok(Json(door.view(&caller, report)))
@@ -282,20 +289,21 @@ async fn get_view(
 
 /// Change a view
 ///
-/// How and when it is refreshed, and whether it is; what is not named stays as it is.
+/// Mode, schedule and suspension of the view can be changed, among others; absent fields are
+/// unchanged.
 #[utoipa::path(patch, path = "/v1/views/{name}", operation_id = "changeView", tag = "views",
     security(("token" = ["views:write"])),
-    params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
+    params(("name" = String, Path, description = "The view's name, as `schema.name` outside of schema `public`."), ViewDatabaseParams),
     request_body = ViewChange,
     responses(
         (status = 200, description = "The view as it is now.", body = View),
-        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
+        (status = 404, description = "No view has this name, or the database does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn change_view(
-    State(door): State<Door>,
-    Member(caller): Member,
-    At(at): At,
+    State(door): State<ViewsState>,
+    DefaultTenantCaller(caller): DefaultTenantCaller,
+    ViewPath(at): ViewPath,
     Json(change): Json<ViewChange>,
 ) -> Result<Json<View>, Problem> {
     if let Some(Some(queue)) = &change.on_change_enqueue {
@@ -305,7 +313,7 @@ async fn change_view(
         caller.require_part("views", &part_name("views", &part), &["read"])?;
     }
     let (views, readable) = (door.views.clone(), reach::readable(&caller));
-    let changed = finished(async move {
+    let changed = run_detached(async move {
         let change = change.into_alteration();
         let changed = views.alter(&at, change, readable.clone()).await;
         changed.map_err(|error| reach::without_hidden_names(&readable, error))
@@ -315,25 +323,25 @@ async fn change_view(
 
 /// Drop a view
 ///
-/// What its tables were watched by goes too, where no other view needs it.
+/// The triggers and change tables of its sources are dropped too, unless other views need them.
 #[utoipa::path(delete, path = "/v1/views/{name}", operation_id = "dropView", tag = "views",
     security(("token" = ["views:write"])),
-    params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
+    params(("name" = String, Path, description = "The view's name, as `schema.name` outside of schema `public`."), ViewDatabaseParams),
     responses(
-        (status = 204, description = "It is dropped."),
-        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
+        (status = 204, description = "The view was dropped."),
+        (status = 404, description = "No view has this name, or the database does not exist.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "Other views read it.", body = Problem,
+        (status = 409, description = "Other objects depend on the view.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn drop_view(
     State(views): State<Views>,
-    Member(caller): Member,
-    At(at): At,
+    DefaultTenantCaller(caller): DefaultTenantCaller,
+    ViewPath(at): ViewPath,
 ) -> Result<StatusCode, Problem> {
-    tracing::info!(token = caller.token_id(), view = %at.name, database = ?at.database, "a view is to be dropped");
+    tracing::info!(token = caller.token_id(), view = %at.name, database = ?at.database, "dropping a view");
     let readable = reach::readable(&caller);
-    let dropped = finished(async move {
+    let dropped = run_detached(async move {
         let dropped = views.drop(&at).await;
         dropped.map_err(|error| reach::without_hidden_names(&readable, error))
     });
@@ -343,19 +351,20 @@ async fn drop_view(
 
 /// Explain a view
 ///
-/// Its operators, what is kept of each, and the statements by which changes are applied.
+/// The response has the operators of the view, what each stage stores, and the statements that
+/// apply changes.
 #[utoipa::path(get, path = "/v1/views/{name}/explain", operation_id = "explainView", tag = "views",
     security(("token" = ["views:read"])),
-    params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
+    params(("name" = String, Path, description = "The view's name, as `schema.name` outside of schema `public`."), ViewDatabaseParams),
     responses(
-        (status = 200, description = "How it is kept.", body = Explanation),
-        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
+        (status = 200, description = "How the view is maintained.", body = Explanation),
+        (status = 404, description = "No view has this name, or the database does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn explain_view(
     State(views): State<Views>,
-    _: Member,
-    At(at): At,
+    _: DefaultTenantCaller,
+    ViewPath(at): ViewPath,
 ) -> Result<Json<Explanation>, Problem> {
     Ok(Json(views.explain(&at).await.map_err(problem)?.into()))
 }
@@ -363,14 +372,14 @@ async fn explain_view(
 /// Refreshes of a view when none are asked for.
 const LISTED: u32 = 20;
 
-/// Which refreshes to list.
+/// The refreshes to list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-struct Page {
-    /// The database; without it the only one that has such a view.
+struct RefreshListParams {
+    /// The database; when absent, the only one that has a view of this name.
     database: Option<String>,
-    /// How many at most; `views.history_max` are remembered.
+    /// The maximum number of refreshes; `views.history_max` are kept.
     #[serde(default = "listed")]
     #[param(default = 20)]
     limit: u32,
@@ -382,22 +391,22 @@ fn listed() -> u32 {
 
 /// List the refreshes of a view
 ///
-/// The latest first. Those that found nothing changed are not remembered.
+/// The latest refresh is first. Refreshes that found no changes are not kept.
 #[utoipa::path(get, path = "/v1/views/{name}/history", operation_id = "viewHistory", tag = "views",
     security(("token" = ["views:read"])),
-    params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Page),
+    params(("name" = String, Path, description = "The view's name, as `schema.name` outside of schema `public`."), RefreshListParams),
     responses(
         (status = 200, description = "Its refreshes.", body = RefreshList),
-        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
+        (status = 404, description = "No view has this name, or the database does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn view_history(
     State(views): State<Views>,
-    _: Member,
+    _: DefaultTenantCaller,
     Path(name): Path<String>,
-    Query(Page { database, limit }): Query<Page>,
+    Query(RefreshListParams { database, limit }): Query<RefreshListParams>,
 ) -> Result<Json<RefreshList>, Problem> {
-    let At(at) = At::read(name, database)?;
+    let ViewPath(at) = ViewPath::read(name, database)?;
     let refreshes = views.history(&at, limit).await.map_err(problem)?;
     let items = refreshes.into_iter().map(Refresh::from).collect();
     Ok(Json(RefreshList { items }))
@@ -405,27 +414,29 @@ async fn view_history(
 
 /// Refresh a view
 ///
-/// Answered when it shows everything that was committed before the request; views that it reads are refreshed with it.
+/// The response is sent when the view has everything that was committed before the request. The
+/// views that it reads are refreshed too.
 #[utoipa::path(post, path = "/v1/views/{name}/refresh", operation_id = "refreshView", tag = "views",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["views:write"])),
-    params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
+    params(("name" = String, Path, description = "The view's name, as `schema.name` outside of schema `public`."), ViewDatabaseParams),
     request_body = Option<RefreshRequest>,
     responses(
-        (status = 200, description = "What the refresh did.", body = Refresh),
-        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
+        (status = 200, description = "The report of the refresh.", body = Refresh),
+        (status = 404, description = "No view has this name, or the database does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn refresh_view(
     State(views): State<Views>,
-    _: Member,
-    At(at): At,
+    _: DefaultTenantCaller,
+    ViewPath(at): ViewPath,
     request: Option<Json<RefreshRequest>>,
 ) -> Result<Json<Refresh>, Problem> {
     let is_explained = request.is_some_and(|Json(request)| request.explain);
-    let refreshed = finished(async move {
-        match is_explained {
-            true => views.refresh_explained(&at).await,
-            false => views.refresh(&at).await,
+    let refreshed = run_detached(async move {
+        if is_explained {
+            views.refresh_explained(&at).await
+        } else {
+            views.refresh(&at).await
         }
     });
     Ok(Json(refreshed.await?.into()))
@@ -433,48 +444,49 @@ async fn refresh_view(
 
 /// Compare a view with its query
 ///
-/// It is brought up to date, and its rows are compared with those that the query gives at the same snapshot.
+/// The view is refreshed, and its rows are compared with the result of its query at the same
+/// snapshot.
 #[utoipa::path(post, path = "/v1/views/{name}/verify", operation_id = "verifyView", tag = "views",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["views:write"])),
-    params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
+    params(("name" = String, Path, description = "The view's name, as `schema.name` outside of schema `public`."), ViewDatabaseParams),
     request_body = Option<Nothing>,
     responses(
-        (status = 200, description = "How they compare; they may differ.", body = Verification),
-        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
+        (status = 200, description = "The result of the comparison; the rows may differ.", body = Verification),
+        (status = 404, description = "No view has this name, or the database does not exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn verify_view(
     State(views): State<Views>,
-    _: Member,
-    At(at): At,
+    _: DefaultTenantCaller,
+    ViewPath(at): ViewPath,
     _: Option<Json<Nothing>>,
 ) -> Result<Json<Verification>, Problem> {
-    let verified = finished(async move { views.verify(&at).await });
+    let verified = run_detached(async move { views.verify(&at).await });
     Ok(Json(verified.await?.into()))
 }
 
 /// Repair a view
 ///
-/// Makes its storage anew from its query, and ends a suspension.
+/// The view's storage is rebuilt from its query, and a suspension is ended.
 #[utoipa::path(post, path = "/v1/views/{name}/repair", operation_id = "repairView", tag = "views",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["views:write"])),
-    params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
+    params(("name" = String, Path, description = "The view's name, as `schema.name` outside of schema `public`."), ViewDatabaseParams),
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "The view as it is now.", body = View),
-        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
+        (status = 404, description = "No view has this name, or the database does not exist.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "Its columns are others now, and objects that depend on it keep it from being made anew.",
+        (status = 409, description = "The view's columns have changed, and objects that depend on it prevent that it is rebuilt.",
             body = Problem, content_type = "application/problem+json"),
     ))]
 async fn repair_view(
-    State(door): State<Door>,
-    Member(caller): Member,
-    At(at): At,
+    State(door): State<ViewsState>,
+    DefaultTenantCaller(caller): DefaultTenantCaller,
+    ViewPath(at): ViewPath,
     _: Option<Json<Nothing>>,
 ) -> Result<Json<View>, Problem> {
     let (views, rights) = (door.views.clone(), reach::maker_rights(&caller));
-    let repaired = finished(async move {
+    let repaired = run_detached(async move {
         let repaired = views.repair(&at, &rights).await;
         repaired.map_err(|error| reach::without_hidden_names(&rights.readable, error))
     });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use futures_util::{FutureExt, StreamExt, stream};
 use http_body_util::BodyExt;
 
@@ -18,7 +18,7 @@ const LIMIT: PaceLimit = PaceLimit {
 /// What is held of bodies, and a permit.
 fn permit(resource: Resource) -> (Arc<Quotas>, Arc<Permit>) {
     let quotas = Quotas::new(&ServerConfig {
-        body_memory_max: Size::mib(1),
+        body_memory_max: ByteSize::mib(1),
         ..ServerConfig::default()
     });
     let holder = Holder {

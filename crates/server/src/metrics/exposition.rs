@@ -1,4 +1,4 @@
-//! The two text formats of `/metrics`: OpenMetrics, and Prometheus's older one for whoever does
+//! The two text formats of `/metrics`: OpenMetrics, and Prometheus's older one for clients that do
 //! not ask for OpenMetrics.
 
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 /// How metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposition {
-    /// OpenMetrics 1.0 (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
+    /// OpenMetrics, version 1.0 (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
     OpenMetrics,
     /// Prometheus text format 0.0.4.
     Prometheus,

@@ -1,4 +1,4 @@
-//! What the operating system knows of this process, read anew at each scrape.
+//! Metrics of this process from the operating system, read at each scrape.
 
 use std::fmt;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What requests in progress hold, read anew at each scrape.
+//! Resources in use by requests in progress, read at each scrape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ impl Collector for QuotaUse {
         for (name, help, value) in [
             (
                 "egret_http_requests_admitted",
-                "Requests with a token in progress now, of server.concurrency_max",
+                "Requests with a token in progress, limited by server.concurrency_max",
                 requests,
             ),
             (
                 "egret_http_streams_admitted",
-                "Streams open now, of server.streams_max",
+                "Open streams, limited by server.streams_max",
                 streams,
             ),
             (
                 "egret_http_body_memory_bytes",
-                "Memory of request bodies in progress now, of server.body_memory_max",
+                "Memory of request bodies in progress, limited by server.body_memory_max",
                 bytes,
             ),
         ] {

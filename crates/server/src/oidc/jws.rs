@@ -1,8 +1,8 @@
 //! Signed tokens in the compact form of RFC 7515, taken apart within bounds.
 //!
 //! Only asymmetric algorithms have names here, so that neither `none` nor a MAC keyed with a public
-//! key can be meant. Whatever in a header says where a key may be found (`jku`, `jwk`, `x5u`, `x5c`)
-//! is not read.
+//! key can be meant. Whatever in a header says where a key may be found (`jku`, `jwk`, `x5u`,
+//! `x5c`) is not read.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -96,10 +96,10 @@ impl<'a> SignedToken<'a> {
             Some((message, header, payload, signature))
         });
         let Some((message, header, payload, signature)) = parts else {
-            return Err(JwtRefusal::Malformed("it has not three parts"));
+            return Err(JwtRefusal::Malformed("it does not have three parts"));
         };
         let header: Header = serde_json::from_slice(&decode(header)?)
-            .map_err(|_| JwtRefusal::Malformed("its header is no JSON object with `alg`"))?;
+            .map_err(|_| JwtRefusal::Malformed("its header is not a JSON object with `alg`"))?;
         // RFC 7515 section 4.1.11: what is critical and not understood makes a token invalid.
         if header.crit.is_some() {
             return Err(JwtRefusal::Malformed("its header has `crit`"));
@@ -126,14 +126,14 @@ impl<'a> SignedToken<'a> {
         let claims = serde_json::from_slice(&decode(self.payload)?);
         match claims {
             Ok(claims @ serde_json::Value::Object(_)) => Ok(claims),
-            _ => Err(JwtRefusal::Malformed("its payload is no JSON object")),
+            _ => Err(JwtRefusal::Malformed("its payload is not a JSON object")),
         }
     }
 }
 
 fn decode(part: &str) -> Result<Vec<u8>, JwtRefusal> {
     let decoded = URL_SAFE_NO_PAD.decode(part);
-    decoded.map_err(|_| JwtRefusal::Malformed("a part of it is no base64url"))
+    decoded.map_err(|_| JwtRefusal::Malformed("a part of it is not base64url"))
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
 //! The issuer's keys in memory, and when they are read again.
 //!
 //! One task fetches, so there is never more than one fetch. It does so at an interval, and when a
-//! token names a key that is not there; the latter at most once in a pause, whatever tokens are sent.
-//! A fetch that was begun before a request came may have missed the request's key: one more may then
-//! follow it at once, also at most once in a pause. A request waits for the fetch that it needs for a
-//! bounded time, and only so many requests do.
+//! token names a key that is not there; the latter at most once in a pause, whatever tokens are
+//! sent. A fetch that was begun before a request came may have missed the request's key: one more
+//! may then follow it at once, also at most once in a pause. A request waits for the fetch that it
+//! needs for a bounded time, and only so many requests do.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 use egret_base::condition::Condition;
+use egret_base::sync::{lock, read_lock, write_lock};
 use egret_base::{Clock, Limit};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -58,7 +59,8 @@ struct FetchState {
 /// Which fetch a request waits for.
 struct AwaitedFetch {
     number: u64,
-    /// Whether it was begun before the request came, and none may follow it now: what it does not have may exist.
+    /// Whether it was begun before the request came, and none may follow it now: what it does not
+    /// have may exist.
     has_begun: bool,
     /// The number of the latest fetch that has ended.
     ended: watch::Receiver<u64>,
@@ -178,7 +180,8 @@ impl KeyStore {
         self.wanted.notify_one();
     }
 
-    /// The fetch that a request needs whose key is not known; `None` where one has ended within the pause.
+    /// The fetch that a request needs whose key is not known; `None` where one has ended within the
+    /// pause.
     fn want_fetch(&self) -> Option<AwaitedFetch> {
         let mut fetches = self.lock_fetches();
         let now = self.clock.running();
@@ -213,7 +216,7 @@ impl KeyStore {
 
     /// The keys; none when they are too old.
     fn keys(&self) -> Arc<KeySet> {
-        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+        let loaded = read_lock(&self.loaded);
         let is_fresh = |at: Duration| self.clock.running().saturating_sub(at) <= self.age_max;
         if loaded.loaded_at.is_some_and(is_fresh) {
             loaded.keys.clone()
@@ -271,11 +274,11 @@ impl KeyStore {
             Ok(keys) => {
                 self.load(keys);
                 self.unreachable
-                    .recover("the keys of oidc.issuer are read again");
+                    .recover("reading the keys of oidc.issuer works again");
                 false
             }
             Err(error) => {
-                let message = "cannot read the keys of oidc.issuer; known keys are used for oidc.keys_age_max at most, retrying";
+                let message = "cannot read the keys of oidc.issuer; known keys are used for at most oidc.keys_age_max; retrying";
                 self.unreachable.fail(&error, message);
                 true
             }
@@ -288,7 +291,7 @@ impl KeyStore {
     }
 
     fn load(&self, keys: KeySet) {
-        let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = write_lock(&self.loaded);
         *loaded = LoadedKeys {
             keys: Arc::new(keys),
             loaded_at: Some(self.clock.running()),
@@ -296,7 +299,7 @@ impl KeyStore {
     }
 
     fn lock_fetches(&self) -> MutexGuard<'_, FetchState> {
-        self.fetches.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.fetches)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The public keys of an issuer: a JWK Set (RFC 7517), read within bounds.
 //!
-//! A key verifies the algorithms of its own kind only, so a token cannot choose how its key is read.
-//! Keys that cannot be used here (other curves, keys for encryption, secrets) are passed over.
+//! A key verifies the algorithms of its own kind only, so a token cannot choose how its key is
+//! read. Keys that cannot be used here (other curves, keys for encryption, secrets) are passed
+//! over.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,13 +37,8 @@ const EXPONENT_BYTES_MAX: usize = 4;
 /// What a key is made of.
 #[derive(Clone, Debug)]
 enum Material {
-    Rsa {
-        modulus: Vec<u8>,
-        exponent: Vec<u8>,
-    },
-    /// An uncompressed point.
+    Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
     P256(Vec<u8>),
-    /// An uncompressed point.
     P384(Vec<u8>),
     Ed25519(Vec<u8>),
 }
@@ -91,17 +87,20 @@ impl KeySet {
     /// What is wrong with it, for people.
     pub(super) fn read(json: &[u8]) -> Result<Self, String> {
         let set: JwkSet = serde_json::from_slice(json)
-            .map_err(|error| format!("the keys are no JWK Set: {error}"))?;
+            .map_err(|error| format!("the keys are not a JWK Set: {error}"))?;
         KEYS_MAX
             .check(set.keys.len() as u64)
             .map_err(|exceeded| exceeded.to_string())?;
-        let keys = set.keys.into_iter().filter_map(|key| {
-            let key: Jwk = serde_json::from_value(key).ok()?;
-            VerificationKey::of(key).map(Arc::new)
-        });
-        let keys: Vec<_> = keys.collect();
+        let keys: Vec<_> = set
+            .keys
+            .into_iter()
+            .filter_map(|key| {
+                let key: Jwk = serde_json::from_value(key).ok()?;
+                VerificationKey::of(key).map(Arc::new)
+            })
+            .collect();
         if keys.is_empty() {
-            return Err("the JWK Set holds no key that can be used".to_owned());
+            return Err("the JWK Set has no usable key".to_owned());
         }
         Ok(Self(keys))
     }
@@ -117,7 +116,8 @@ impl KeySet {
     /// The key that a token names. One without `kid` means the only key for its algorithm.
     ///
     /// # Errors
-    /// [`JwtRefusal::KeyUnknown`], or [`JwtRefusal::Algorithm`] where the key is not for that algorithm.
+    /// [`JwtRefusal::KeyUnknown`], or [`JwtRefusal::Algorithm`] where the key is not for that
+    /// algorithm.
     pub(super) fn find(&self, token: &SignedToken<'_>) -> Result<Arc<VerificationKey>, JwtRefusal> {
         let mut suitable = self.0.iter().filter(|key| key.suits(token.algorithm));
         let Some(id) = &token.key_id else {

@@ -36,7 +36,7 @@ impl OidcMetrics {
         );
         registry.register(
             "egret_oidc_keys",
-            "Keys of the issuer that tokens are verified with",
+            "Keys of the issuer in use",
             self.keys.clone(),
         );
         registry.register(
@@ -46,12 +46,12 @@ impl OidcMetrics {
         );
         registry.register(
             "egret_oidc_tokens_remembered",
-            "Verified tokens that are remembered until they end",
+            "Verified tokens in the cache",
             self.remembered.clone(),
         );
         registry.register(
             "egret_oidc_tokens_rejected",
-            "Tokens of the issuer's form that were refused, by reason",
+            "JSON Web Tokens that were refused, by reason",
             self.rejected.clone(),
         );
     }

@@ -72,7 +72,7 @@ impl Policy {
         let audience = config.audience.clone().ok_or_else(|| {
             refuse(
                 "oidc.audience",
-                "it is empty although oidc.issuer is set: name the audience that Egret's tokens have, so that tokens for other services are refused",
+                "it is empty although oidc.issuer is set: set the audience of Egret's tokens, so that tokens for other services are refused",
             )
         })?;
         let leeway = config.clock_leeway.duration();
@@ -133,7 +133,7 @@ impl Policy {
         let expires_at = self.check_times(claims, now)?;
         let subject = claims["sub"].as_str().unwrap_or_default();
         if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX {
-            return Err(claim("`sub` is missing, no text or too long"));
+            return Err(claim("`sub` is missing, not a text or too long"));
         }
         let tenant = self.tenant_of(claims)?;
         Ok(Token {
@@ -172,9 +172,11 @@ impl Policy {
             TenantSource::Fixed(tenant) => return Ok(tenant.clone()),
             TenantSource::Claim(name) => name,
         };
-        let tenant = find(claims, name).and_then(Value::as_str);
-        let tenant = tenant.ok_or_else(|| claim("the claim of oidc.tenant_claim is no text"))?;
-        check_tenant(tenant).map_err(|_| claim("the claim of oidc.tenant_claim is no tenant"))?;
+        let tenant = find(claims, name)
+            .and_then(Value::as_str)
+            .ok_or_else(|| claim("the claim of oidc.tenant_claim is not a text"))?;
+        check_tenant(tenant)
+            .map_err(|_| claim("the claim of oidc.tenant_claim is not a valid tenant"))?;
         Ok(tenant.to_owned())
     }
 
@@ -184,22 +186,25 @@ impl Policy {
         tenant: &str,
         tokens: &Tokens,
     ) -> Result<Vec<String>, JwtRefusal> {
-        let named = find(claims, &self.scopes_claim).into_iter();
-        let named = named
+        let named = find(claims, &self.scopes_claim)
+            .into_iter()
             .flat_map(texts)
             .flat_map(str::split_ascii_whitespace)
             .filter_map(|word| word.strip_prefix(self.scopes_prefix.as_str()))
             .filter_map(|word| tokens.scope(word).ok())
             .map(|scope| scope.to_string());
-        let roles = self.roles_claim.as_deref();
-        let roles = roles.and_then(|name| find(claims, name)).into_iter();
+        let roles = self
+            .roles_claim
+            .as_deref()
+            .and_then(|name| find(claims, name))
+            .into_iter();
         let by_role = roles
             .flat_map(texts)
             .filter_map(|role| self.role_scopes.get(role))
             .flatten()
             .cloned();
-        // What concerns the whole server is for the operator's tenant, as no administrator of another tenant could give
-        // it to a token of Egret's.
+        // What concerns the whole server is for the operator's tenant, as no administrator of
+        // another tenant could give it to a token of Egret's.
         let is_allowed = |scope: &String| {
             if tenant == DEFAULT_TENANT {
                 scope != ADMIN || self.allows_operator_admin
@@ -222,8 +227,8 @@ impl Policy {
             };
             let numbers = items(value)
                 .iter()
-                .filter(|item| item.is_i64() || item.is_u64());
-            let numbers = numbers.map(ToString::to_string);
+                .filter(|item| item.is_i64() || item.is_u64())
+                .map(ToString::to_string);
             let values: BTreeSet<String> = texts(value).map(str::to_owned).chain(numbers).collect();
             if !values.is_empty() {
                 kept.insert(name.clone(), values);
@@ -275,13 +280,15 @@ fn texts(value: &Value) -> impl Iterator<Item = &str> {
     items(value).iter().filter_map(Value::as_str)
 }
 
-/// A `NumericDate` (RFC 7519 section 2). One that is no number makes the token invalid rather than the claim absent.
+/// A `NumericDate` (RFC 7519 section 2). One that is no number makes the token invalid rather than
+/// the claim absent.
 fn time(claims: &Value, name: &str) -> Result<Option<Timestamp>, JwtRefusal> {
     let Some(value) = claims.get(name) else {
         return Ok(None);
     };
-    let seconds = value.as_f64();
-    let seconds = seconds.ok_or_else(|| JwtRefusal::Claim(format!("`{name}` is no number")))?;
+    let seconds = value
+        .as_f64()
+        .ok_or_else(|| JwtRefusal::Claim(format!("`{name}` is not a number")))?;
     // The conversion saturates.
     Ok(Some(Timestamp::from_micros(
         (seconds * MICROS_PER_SECOND) as i64,
@@ -298,7 +305,7 @@ fn read_algorithms(text: &str) -> Result<Vec<Algorithm>, ServerError> {
         Algorithm::named(name).ok_or_else(|| {
             refuse(
                 "oidc.algorithms",
-                format!("`{name}` is none of {}", Algorithm::names()),
+                format!("`{name}` is not one of {}", Algorithm::names()),
             )
         })
     };
@@ -341,11 +348,13 @@ fn read_role_scopes(
                 format!("`{entry}` is not of the form role=scope scope"),
             ));
         };
-        let scopes = scopes.split_ascii_whitespace().map(|text| {
-            let scope = tokens.scope(text);
-            scope.map_err(|error| refuse(setting, error.to_string()))
-        });
-        let scopes = scopes.collect::<Result<Vec<_>, _>>()?;
+        let scopes = scopes
+            .split_ascii_whitespace()
+            .map(|text| {
+                let scope = tokens.scope(text);
+                scope.map_err(|error| refuse(setting, error.to_string()))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
         let known = by_role.entry(role.trim().to_owned()).or_default();
         known.extend(scopes.iter().map(ToString::to_string));
     }

@@ -1,6 +1,6 @@
 //! Why a JSON Web Token is not accepted.
 
-use egret_base::{Coded, Kind, LimitExceeded, Timestamp};
+use egret_base::{CodedError, Kind, LimitExceeded, Timestamp};
 
 /// Why a JSON Web Token is not accepted. No text of the token is in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +45,7 @@ pub enum JwtRefusal {
     #[error("the token is not valid: {0}")]
     Claim(String),
     /// The keys cannot be had, so that nothing can be said of the token.
-    #[error("the keys of the token's issuer cannot be had at the moment: try again")]
+    #[error("the keys of the token's issuer are not available at the moment: try again")]
     KeysUnavailable,
     /// Too many tokens hold requests open.
     #[error("too many tokens of the issuer are in use: {0}")]
@@ -82,7 +82,7 @@ impl JwtRefusal {
     }
 }
 
-impl Coded for JwtRefusal {
+impl CodedError for JwtRefusal {
     fn code(&self) -> &'static str {
         match self {
             JwtRefusal::Expired { .. } => "token_expired",

@@ -26,7 +26,7 @@ const KEYS_BYTES_MAX: u64 = 512 << 10;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the keys are.
-enum Place {
+enum KeyLocation {
     Discovered { issuer: String },
     Url(String),
     File(PathBuf),
@@ -34,7 +34,7 @@ enum Place {
 
 /// Reads an issuer's keys.
 pub(super) struct KeySource {
-    place: Place,
+    place: KeyLocation,
     client: OutgoingClient,
 }
 
@@ -68,14 +68,14 @@ impl KeySource {
                     "it and oidc.jwks_url are both set: keep one",
                 ));
             }
-            (Some(path), None) => Place::File(path.clone()),
+            (Some(path), None) => KeyLocation::File(path.clone()),
             (None, Some(url)) => {
                 check_url("oidc.jwks_url", url)?;
-                Place::Url(url.clone())
+                KeyLocation::Url(url.clone())
             }
             (None, None) => {
                 check_url("oidc.issuer", issuer)?;
-                Place::Discovered {
+                KeyLocation::Discovered {
                     issuer: issuer.to_owned(),
                 }
             }
@@ -95,12 +95,13 @@ impl KeySource {
         Ok(Self { place, client })
     }
 
-    /// Reads the keys now where they are in a file, so that a start fails with a file that cannot be used.
+    /// Reads the keys now where they are in a file, so that a start fails with a file that cannot
+    /// be used.
     ///
     /// # Errors
     /// [`ServerError::SettingFile`].
     pub(super) fn read_file(&self) -> Result<Option<KeySet>, ServerError> {
-        let Place::File(path) = &self.place else {
+        let KeyLocation::File(path) = &self.place else {
             return Ok(None);
         };
         let setting = "oidc.jwks_file";
@@ -119,23 +120,24 @@ impl KeySource {
     /// What went wrong, for people, without a URL.
     pub(super) async fn fetch(&self) -> Result<KeySet, String> {
         match &self.place {
-            Place::File(_) => match self.read_file() {
+            KeyLocation::File(_) => match self.read_file() {
                 Ok(keys) => Ok(keys.unwrap_or_default()),
                 Err(error) => Err(error.to_string()),
             },
-            Place::Url(url) => self.fetch_keys(url, url).await,
-            Place::Discovered { issuer } => {
+            KeyLocation::Url(url) => self.fetch_keys(url, url).await,
+            KeyLocation::Discovered { issuer } => {
                 let url = format!("{}{DISCOVERY_PATH}", issuer.trim_end_matches('/'));
                 let answer = self.get(&url, &url).await;
-                let json = body(answer, DISCOVERY_BYTES_MAX).await;
-                let json = json.map_err(|error| format!("discovery document: {error}"))?;
+                let json = body(answer, DISCOVERY_BYTES_MAX)
+                    .await
+                    .map_err(|error| format!("discovery document: {error}"))?;
                 let found: Discovery = serde_json::from_slice(&json)
                     .map_err(|error| format!("discovery document: {error}"))?;
                 if found.issuer != *issuer {
                     return Err("discovery document: `issuer` is not oidc.issuer".to_owned());
                 }
                 if !is_confidential(&found.jwks_uri).unwrap_or(false) {
-                    return Err("discovery document: `jwks_uri` is no https URL".to_owned());
+                    return Err("discovery document: `jwks_uri` is not an https URL".to_owned());
                 }
                 self.fetch_keys(issuer, &found.jwks_uri).await
             }
@@ -158,19 +160,20 @@ impl KeySource {
 async fn body(answer: Result<Answer, OutgoingError>, bytes_max: u64) -> Result<Vec<u8>, String> {
     let answer = answer.map_err(|error| error.to_string())?;
     if !answer.is_success() {
-        return Err(format!("the answer is {}", answer.status_text()));
+        return Err(format!("the response is {}", answer.status_text()));
     }
     let read = answer.read(bytes_max).await;
     read.map_err(|error| error.to_string())
 }
 
-/// Keys that could be changed on the way would open Egret to whoever changes them.
+/// Refuses URLs without TLS, except those of this machine: an attacker on the network could replace
+/// the keys, and sign tokens that Egret accepts.
 fn check_url(setting: &'static str, url: &str) -> Result<(), ServerError> {
     match is_confidential(url) {
         Ok(true) => Ok(()),
         Ok(false) => Err(refuse(
             setting,
-            "it must begin with https://, as keys could be changed on the way",
+            "it must begin with https://, because keys could be replaced on the network",
         )),
         Err(error) => Err(refuse(setting, error.to_string())),
     }

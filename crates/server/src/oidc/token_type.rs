@@ -1,10 +1,10 @@
 //! Which kinds of tokens are taken for access tokens.
 //!
-//! An issuer signs ID tokens, logout tokens and others with the same keys, and the audience of an ID
-//! token is a client's id, which may be Egret's audience by mistake. RFC 9068 marks access tokens by
-//! the header's `typ`; most issuers write `JWT` or nothing there, so that claims have to tell which
-//! only ID tokens have (OpenID Connect Core sections 2 and 3.3.2.11), or that issuers mark kinds with
-//! (`typ` by Keycloak, `token_use` by Cognito).
+//! An issuer signs ID tokens, logout tokens and others with the same keys, and the audience of an
+//! ID token is a client's id, which may be Egret's audience by mistake. RFC 9068 marks access
+//! tokens by the header's `typ`; most issuers write `JWT` or nothing there, so that claims have to
+//! tell which only ID tokens have (OpenID Connect Core sections 2 and 3.3.2.11), or that issuers
+//! mark kinds with (`typ` by Keycloak, `token_use` by Cognito).
 
 use serde_json::Value;
 
@@ -30,12 +30,15 @@ impl TokenTypes {
     /// # Errors
     /// [`ServerError::Setting`]: it names none.
     pub(super) fn read(text: &str) -> Result<Self, ServerError> {
-        let names = text.split(',').map(normalize);
-        let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+        let names: Vec<String> = text
+            .split(',')
+            .map(normalize)
+            .filter(|name| !name.is_empty())
+            .collect();
         if names.is_empty() {
             return Err(ServerError::Setting {
                 setting: "oidc.token_types",
-                message: "it names no kind of tokens: write for example at+jwt".to_owned(),
+                message: "it names no token type: write for example at+jwt".to_owned(),
             });
         }
         Ok(Self(names))
@@ -84,7 +87,8 @@ pub(super) fn check_claims(claims: &Value) -> Result<(), JwtRefusal> {
     ))
 }
 
-/// Names of media types are compared without regard to case, and without the prefix that may be left out.
+/// Names of media types are compared without regard to case, and without the prefix that may be
+/// left out.
 fn normalize(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     match name.strip_prefix(MEDIA_TYPE_PREFIX) {

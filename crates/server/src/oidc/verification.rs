@@ -1,14 +1,15 @@
-//! What verifying signatures may take: made-up tokens that name a known key cost a signature each
-//! before they are refused.
+//! Bounds the cost of verifying signatures: a forged token that names a known key costs one
+//! verification before it is refused.
 //!
-//! A part of the processors verifies, so many requests wait for that, and an address that has sent
-//! too many tokens in a minute that came to nothing is refused before any of its tokens is verified.
-//! Tokens that are remembered as verified are not concerned.
+//! Only a part of the processors verifies, a bounded number of requests waits for that, and an
+//! address that has sent too many unaccepted tokens within a minute is refused before any of its
+//! tokens is verified. Tokens that are cached as verified are not affected.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use egret_base::sync::lock;
 use egret_base::{Limit, LimitExceeded, Timestamp};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -21,7 +22,8 @@ const WAITERS_MAX: Limit = Limit::new("oidc_verifications_waiting_max", 512);
 /// Tokens of one address (of IPv6, of one /64) in a minute that were verified and not accepted.
 const FAILURES_MAX: Limit = Limit::new("oidc_failures_per_address_max", 600);
 
-/// Addresses whose tokens are counted one by one in a minute; those of further ones are counted together.
+/// Addresses whose tokens are counted one by one in a minute; those of further ones are counted
+/// together.
 const ADDRESSES_MAX: usize = 65_536;
 
 /// The bounds of verifications.
@@ -31,7 +33,7 @@ pub(super) struct VerificationQuota {
     failures: Mutex<Failures>,
 }
 
-/// Tokens of the current minute that came to nothing.
+/// Tokens of the current minute that were verified and not accepted.
 #[derive(Default)]
 struct Failures {
     minute: i64,
@@ -98,7 +100,7 @@ impl VerificationQuota {
 
     fn failures(&self, now: Timestamp) -> MutexGuard<'_, Failures> {
         // Single counts are changed, so a panic elsewhere leaves them sound.
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = lock(&self.failures);
         let minute = now.as_micros().div_euclid(60_000_000);
         if minute != failures.minute {
             *failures = Failures {

@@ -1,13 +1,14 @@
 //! Tokens that were verified, until they end: a request with one of them costs no signature.
 //!
-//! A token with open requests stays, as what ends it finds it here. So at the limit a token makes
-//! room that no request holds. Which one is decided by the clock algorithm ("second chance"): tokens
-//! stand in queues, one of each tenant and one of all, and one that was used since it was put there
-//! goes to the end once more. A bounded number of them is looked at, however many there are.
+//! A token with open requests stays, as ending it works through this cache. So at the limit a token
+//! that no request holds is evicted, by the clock algorithm ("second chance"): tokens are in
+//! queues, one of each tenant and one of all, and a token that was used since it was queued goes to
+//! the end once more. At most [`EXAMINED_MAX`] tokens are examined, however many there are.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use egret_base::sync::{read_lock, write_lock};
 use egret_base::{Limit, LimitExceeded, Timestamp};
 use sha2::{Digest, Sha256};
 
@@ -26,7 +27,7 @@ const EXAMINED_MAX: usize = 64;
 /// Entries of a queue beyond twice its tokens at which those of forgotten tokens are removed.
 const STALE_MAX: usize = 64;
 
-/// What a token is known by: its SHA-256.
+/// Key of a token in the cache: its SHA-256.
 pub(super) type TokenDigest = [u8; 32];
 
 #[derive(Debug)]
@@ -37,16 +38,15 @@ struct VerifiedToken {
     remembrance: u64,
 }
 
-/// The tokens.
 #[derive(Debug)]
 pub(super) struct VerifiedTokens {
-    remembered: RwLock<Remembered>,
+    remembered: RwLock<VerifiedTokenCache>,
     limit: Limit,
     tenant_limit: Limit,
 }
 
 #[derive(Debug, Default)]
-struct Remembered {
+struct VerifiedTokenCache {
     by_digest: HashMap<TokenDigest, VerifiedToken>,
     /// All tokens, for the limit of all of them.
     queue: EvictionQueue,
@@ -99,7 +99,8 @@ impl VerifiedTokens {
         Some(known.token.clone())
     }
 
-    /// Remembers a token. Of two requests that verified the same token, the second gets the first one's.
+    /// Remembers a token. Of two requests that verified the same token, the second gets the first
+    /// one's.
     ///
     /// # Errors
     /// [`LimitExceeded`]: there are as many, and those that were looked at are all in use.
@@ -136,7 +137,7 @@ impl VerifiedTokens {
     /// Ends the tokens of keys that the issuer has no more.
     pub(super) fn end_all_but_of(&self, keys: &HashSet<Fingerprint>) {
         let has_key = |known: &VerifiedToken| keys.contains(&known.key);
-        // This is looked at often, and seldom the case.
+        // Checked often, and rarely false: avoid the write lock.
         if self.read().by_digest.values().all(has_key) {
             return;
         }
@@ -153,21 +154,18 @@ impl VerifiedTokens {
         self.read().by_digest.len()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Remembered> {
-        // Map, counts and queues are changed by calls that do not panic, so a panic elsewhere leaves them whole.
-        self.remembered
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, VerifiedTokenCache> {
+        // Map, counts and queues are changed by calls that do not panic, so a panic elsewhere
+        // leaves them whole.
+        read_lock(&self.remembered)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Remembered> {
-        self.remembered
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, VerifiedTokenCache> {
+        write_lock(&self.remembered)
     }
 }
 
-impl Remembered {
+impl VerifiedTokenCache {
     fn add(&mut self, digest: TokenDigest, token: Arc<LiveToken>, key: Fingerprint) {
         let remembrance = self.next_remembrance;
         self.next_remembrance += 1;
@@ -229,8 +227,12 @@ impl Remembered {
     }
 
     fn retain(&mut self, is_kept: impl Fn(&VerifiedToken) -> bool) {
-        let gone = self.by_digest.iter().filter(|(_, known)| !is_kept(known));
-        let gone: Vec<TokenDigest> = gone.map(|(digest, _)| *digest).collect();
+        let gone: Vec<TokenDigest> = self
+            .by_digest
+            .iter()
+            .filter(|(_, known)| !is_kept(known))
+            .map(|(digest, _)| *digest)
+            .collect();
         for digest in &gone {
             self.forget(digest);
         }
@@ -238,9 +240,9 @@ impl Remembered {
 }
 
 impl EvictionQueue {
-    /// A token that no request holds: the first one that was not used since it was put here, else the least recently
-    /// used one of those that are looked at. Of a token that no request holds the map has the only reference, and gives
-    /// out no other while it is locked.
+    /// A token that no request holds: the first one that was not used since it was put here, else
+    /// the least recently used one of those that are looked at. Of a token that no request holds
+    /// the map has the only reference, and gives out no other while it is locked.
     fn pick(&mut self, tokens: &HashMap<TokenDigest, VerifiedToken>) -> Option<TokenDigest> {
         let mut idle: Option<QueuedToken> = None;
         let mut examined = 0;

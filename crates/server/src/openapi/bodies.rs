@@ -1,4 +1,4 @@
-//! What the server checks of the bodies of requests, published with their schemas.
+//! Adds the server's checks of request bodies to their published schemas.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use super::texts;
 use crate::queue::{TASKS_MAX, WAIT_MS_MAX};
 use crate::tokens::{CLAIM_VALUES_MAX, CLAIMS_MAX, SCOPES_MAX, TTL_MS_MAX, Tokens};
 
-/// What holds for a part of a schema, which a JSON pointer names.
+/// Constraints by the JSON pointer of the part of a schema that they apply to.
 type Checks = Vec<(&'static str, Value)>;
 
-/// Adds to the schemas of all bodies what the server checks of them.
+/// Adds the server's checks to the schemas of all request bodies.
 pub(super) fn publish_checks(document: &mut Value, tokens: &Tokens) {
     for name in names_of_bodies(document) {
         let Some(schema) = document.pointer_mut(&format!("/components/schemas/{name}")) else {
@@ -62,7 +62,7 @@ fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
     }
 }
 
-/// Adds to a schema what another says; that counts where both say something.
+/// Merges `from` into a schema; `from` wins where both have a value.
 pub(super) fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
@@ -74,7 +74,7 @@ pub(super) fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// Bounds integers by what the server reads them as: a number that is larger is refused as none.
+/// Bounds integers by the type that the server parses them as: larger numbers are refused.
 pub(super) fn bound_integers(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -273,7 +273,8 @@ fn given_together(one: &str, base64: &str) -> Value {
     json!({"required": [one, base64], "properties": {base64: {"type": "string"}}})
 }
 
-/// A task of a schedule: it has no time and no queue of its own, no unique key, and nothing that it waits for.
+/// A task of a schedule: it has no time and no queue of its own, no unique key, and no tasks to
+/// wait for.
 fn without_time() -> Value {
     let given = |field: &str, value: Value| json!({"type": "object", "required": [field], "properties": {field: value}});
     json!({"not": {"anyOf": [
@@ -319,7 +320,8 @@ fn of_views(schema: &str) -> Option<Checks> {
     Some(match schema {
         "ViewRequest" => {
             let columns = json!({"items": {"items": texts::sql_text()}});
-            // Its rows are written within the transactions of others: it is never refreshed, and nothing is told of it.
+            // Its rows are written within the transactions of others: it is never refreshed, and
+            // nothing is told of it.
             let given = |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
             let of_immediate = json!({
                 "required": ["mode"],

@@ -1,4 +1,5 @@
-//! How collections are declared, as JSON Schema. The engine of documents reads definitions by itself, since what they say depends on each other.
+//! The JSON Schema of definitions of collections. The documents engine parses definitions itself,
+//! as their fields depend on each other.
 
 use egret_documents::core::definition::{
     CLAIMS_MAX, DAYS_MAX, EXTENDS_MAX, HISTORY_VERSIONS_MAX, IDENTITY_PATHS_MAX, QUERY_PATHS_MAX,
@@ -7,7 +8,8 @@ use egret_documents::core::definition::{
 use serde_json::{Map, Value, json};
 
 use super::bodies::merge;
-use super::{object_at, object_at_map, texts};
+use super::object::{object_at, object_at_map};
+use super::texts;
 
 /// The name of the schema.
 const DEFINITION: &str = "CollectionDefinition";
@@ -15,7 +17,7 @@ const DEFINITION: &str = "CollectionDefinition";
 /// Where the body of the operation that declares collections has its schema.
 const BODY: &str = "/paths/~1v1~1collections/post/requestBody/content/application~1json/schema";
 
-/// What an abstract collection does not have.
+/// Fields that an abstract collection must not have.
 const NOT_ABSTRACT: [&str; 7] = [
     "identity_mutable",
     "references",
@@ -26,7 +28,7 @@ const NOT_ABSTRACT: [&str; 7] = [
     "schema",
 ];
 
-/// Publishes how collections are declared, where they are.
+/// Adds the schema of definitions to the operation that declares collections.
 pub(super) fn publish(document: &mut Value) {
     let Some(body) = document.pointer_mut(BODY) else {
         return;
@@ -45,12 +47,12 @@ pub(super) fn publish(document: &mut Value) {
 
 /// The schema of one definition.
 fn definition() -> Value {
-    let mut identity = paths("What tells its documents apart.");
+    let mut identity = paths("The paths that identify a document of the collection.");
     merge(
         &mut identity,
         json!({"minItems": 1, "maxItems": IDENTITY_PATHS_MAX}),
     );
-    let mut query = paths("By what its documents are found.");
+    let mut query = paths("The paths by which documents can be queried and sorted.");
     let query_or_none = json!({"type": ["array", "null"], "maxItems": QUERY_PATHS_MAX});
     merge(&mut query, query_or_none);
     let absent: Map<String, Value> = NOT_ABSTRACT
@@ -59,44 +61,45 @@ fn definition() -> Value {
         .collect();
     json!({
         "type": "object",
-        "description": "A collection as it is declared.",
+        "description": "The definition of a collection.",
         "required": ["collection", "identity"],
         "properties": {
-            "collection": with(texts::collection_name(), "Its name."),
+            "collection": with(texts::collection_name(), "The collection's name."),
             "abstract": {
                 "type": "boolean",
-                "description": "Whether it has no documents of its own, but those of the collections that extend it.",
+                "description": "Whether the collection has no documents of its own, but those of the collections that extend it.",
             },
             "identity": identity,
             "identity_mutable": {
                 "type": ["boolean", "null"],
-                "description": "Whether a document may get another identity.",
+                "description": "Whether the identity of a document can be changed.",
             },
             "references": {
                 "type": ["array", "null"],
                 "maxItems": REFERENCES_MAX,
                 "items": reference(),
-                "description": "What its documents refer to.",
+                "description": "The references of its documents.",
             },
             "query": query,
             "extends": {
                 "type": ["array", "null"],
                 "maxItems": EXTENDS_MAX,
                 "items": extension(),
-                "description": "The abstract collections that it belongs to.",
+                "description": "The abstract collections that it extends.",
             },
             "history": history(),
-            "retention_days": days("For how many days a document is kept after it was made; null: for good."),
+            "retention_days": days("How many days a document is kept after its creation; null: without limit."),
             "claims": {
                 "type": ["object", "null"],
                 "maxProperties": CLAIMS_MAX,
                 "additionalProperties": path(texts::single_document_path()),
-                "description": "Who may see and write a document: those whose claim has the value that the document has at the path, \
-                    which is one of `query`.",
+                "description": "The claims that a token needs to read and write a document: the \
+                    claim must have the value that the document has at the path, which must be \
+                    one of `query`.",
             },
             "schema": {
                 "type": ["object", "null"],
-                "description": "What its documents may be, in JSON Schema, draft 2020-12.",
+                "description": "The JSON Schema of its documents, draft 2020-12.",
             },
         },
         "additionalProperties": false,
@@ -114,13 +117,13 @@ fn history() -> Value {
                 "type": "integer",
                 "minimum": 0,
                 "maximum": HISTORY_VERSIONS_MAX,
-                "description": "Earlier versions of a document, at most.",
+                "description": "The maximum number of earlier versions of a document.",
             },
             "deleted": {
                 "type": "boolean",
-                "description": "Whether a document that was deleted can be restored.",
+                "description": "Whether deleted documents can be restored.",
             },
-            "days": days("For how many days that is kept; null: for good."),
+            "days": days("How many days the history is kept; null: without limit."),
         },
         "additionalProperties": false,
         "anyOf": [
@@ -128,7 +131,7 @@ fn history() -> Value {
             {"required": ["versions"], "properties": {"versions": {"minimum": 1}}},
             {"required": ["deleted"], "properties": {"deleted": {"const": true}}},
         ],
-        "description": "What is kept of what its documents were.",
+        "description": "The history of documents that is kept.",
     })
 }
 
@@ -141,7 +144,7 @@ fn days(description: &str) -> Value {
     })
 }
 
-/// Paths, none of which leads to several places.
+/// An array of paths without wildcards.
 fn paths(description: &str) -> Value {
     json!({
         "type": "array",
@@ -156,8 +159,8 @@ fn reference() -> Value {
         "type": "object",
         "required": ["name", "to", "paths"],
         "properties": {
-            "name": with(texts::collection_name(), "Its name, among those of the collection."),
-            "to": with(texts::collection_name(), "The collection of what is referred to."),
+            "name": with(texts::collection_name(), "The reference's name, unique within the collection."),
+            "to": with(texts::collection_name(), "The collection of the target."),
             "paths": pairs(texts::document_path()),
         },
         "additionalProperties": false,
@@ -184,7 +187,7 @@ fn pairs(own: Value) -> Value {
         "maxProperties": IDENTITY_PATHS_MAX,
         "propertyNames": own,
         "additionalProperties": path(texts::single_document_path()),
-        "description": "For each path of this collection's documents the path of the other's identity.",
+        "description": "Pairs of a path in documents of this collection and a path of the other collection's identity.",
     })
 }
 

@@ -1,4 +1,4 @@
-//! What the server checks of the names and ids in paths, published with their parameters.
+//! Adds the server's checks of names and ids in paths to their published parameters.
 
 use egret_branches::model::{BranchState, Preset};
 use egret_queue::model::TaskState;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::bodies::{bound_integers, merge};
 use super::texts;
 
-/// The first segments of a path, the parameter, and what holds for it.
+/// The constraints on a parameter of a path.
 fn checks(path: &str, parameter: &str) -> Option<Value> {
     let area = path.strip_prefix("/v1/")?.split('/').next()?;
     match (area, parameter) {
@@ -31,7 +31,7 @@ fn checks(path: &str, parameter: &str) -> Option<Value> {
     }
 }
 
-/// What holds for a parameter of the query.
+/// The constraints on a parameter of the query.
 fn query_checks(path: &str, parameter: &str) -> Option<Value> {
     Some(match (path, parameter) {
         ("/v1/branches", "state") => json!({"enum": BranchState::TEXTS}),
@@ -53,10 +53,11 @@ fn query_checks(path: &str, parameter: &str) -> Option<Value> {
     })
 }
 
-/// Adds to the parameters of an operation what the server checks of them.
+/// Adds the server's checks to the parameters of an operation.
 pub(super) fn publish_checks(path: &str, operation: &mut Value) {
-    let parameters = operation.get_mut("parameters");
-    let parameters = parameters.and_then(Value::as_array_mut);
+    let parameters = operation
+        .get_mut("parameters")
+        .and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
         let name = parameter["name"].as_str().unwrap_or_default();
         let checks = match parameter["in"].as_str() {

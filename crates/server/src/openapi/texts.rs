@@ -1,7 +1,9 @@
-//! The forms of texts in requests, as JSON Schema has them: what the engines check of names, ids and durations.
+//! JSON Schemas of strings in requests: names, ids and durations, as the engines check them.
 //!
-//! The patterns have no flags and look neither ahead nor behind, so that all dialects of regular expressions read them alike.
-//! Where an engine counts bytes, the length that is published is right for ASCII.
+//! The patterns have no flags and look neither ahead nor behind, so that all dialects of regular
+//! expressions read them alike. Where an engine counts bytes, the length that is published is right
+//! for ASCII. Blanks around a duration or a cron expression, which the engines leave out, are not
+//! published, nor are other blanks between fields than spaces.
 
 use egret_queue::limits;
 use serde_json::{Value, json};
@@ -14,14 +16,18 @@ const UUID: &str = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[0-9a-fA-F]{4}
 /// The beginning of a branch's name, and what may follow.
 const BRANCH_NAME: (&str, &str) = ("[a-z0-9]", "[a-z0-9_-]");
 
-/// An expression of the times at which something is done: five fields or six.
+/// A field of an expression of the times at which something is done.
 const CRON_FIELD: &str = "[0-9A-Za-z*,/?#-]+";
 
-/// Nothing that PostgreSQL has no place for.
+/// The names of such expressions, without the `@` before them. They are taken in upper and lower
+/// case.
+const CRON_NAMES: [&str; 6] = ["hourly", "daily", "weekly", "monthly", "yearly", "annually"];
+
+/// Any character but U+0000, which PostgreSQL's text type cannot hold.
 const WITHOUT_NUL: &str = "[^\\u0000]";
 
 /// Durations that are at least ten milliseconds and no longer than what a number of them can say.
-const DURATION: &str = "(?:[1-9][0-9]{1,10}ms|[1-9][0-9]{0,7}s|[1-9][0-9]{0,5}(?:min|m)|[1-9][0-9]{0,4}h|[1-9][0-9]{0,2}d)";
+const DURATION: &str = "(?:[1-9][0-9]{1,10} *ms|[1-9][0-9]{0,7} *s|[1-9][0-9]{0,5} *(?:min|m)|[1-9][0-9]{0,4} *h|[1-9][0-9]{0,2} *d)";
 
 /// The id of a task, a document or a template.
 pub(super) fn id() -> Value {
@@ -50,7 +56,7 @@ pub(super) fn branch_origin() -> Value {
     json!({"pattern": format!("^(?:template|head|template:{UUID}|branch:{name})$")})
 }
 
-/// Where a reset goes.
+/// The template of a reset.
 pub(super) fn template_origin() -> Value {
     json!({"pattern": format!("^template:{UUID}$")})
 }
@@ -64,7 +70,7 @@ pub(super) fn queue_name() -> Value {
     })
 }
 
-/// The same, or nothing where the path names the queue.
+/// The name of a queue, or an empty string where the path names the queue.
 pub(super) fn other_queue_name() -> Value {
     json!({
         "pattern": "^(?:[A-Za-z0-9_.:][A-Za-z0-9_.:-]*)?$",
@@ -103,8 +109,22 @@ pub(super) fn base64() -> Value {
 
 /// When tasks of a schedule are made.
 pub(super) fn cron() -> Value {
-    let names = "@(?:hourly|daily|weekly|monthly|yearly)";
-    json!({"pattern": format!("^(?:{names}|{CRON_FIELD}(?: {CRON_FIELD}){{4,5}})$")})
+    let names = CRON_NAMES.map(in_any_case).join("|");
+    let fields = cron_fields("3,4");
+    json!({"pattern": format!("^(?:@(?:{names})|{fields})$")})
+}
+
+/// The fields of a cron expression, so many of them between the first and the last one, which may
+/// begin with `+`.
+fn cron_fields(between: &str) -> String {
+    format!("{CRON_FIELD}(?: +{CRON_FIELD}){{{between}}} +[+]?{CRON_FIELD}")
+}
+
+/// A pattern of a word of small letters that takes each of them as a capital, too.
+fn in_any_case(word: &str) -> String {
+    word.chars()
+        .map(|letter| format!("[{}{letter}]", letter.to_ascii_uppercase()))
+        .collect()
 }
 
 pub(super) fn time_zone() -> Value {
@@ -125,7 +145,7 @@ pub(super) fn document_path() -> Value {
     path_of("(?:[^~/]|~[01])*")
 }
 
-/// The same, which leads to one place: no step of it is `*`.
+/// A path in documents without wildcards: none of its steps is `*`.
 pub(super) fn single_document_path() -> Value {
     let character = "(?:[^~/]|~[01])";
     path_of(&format!(
@@ -134,7 +154,7 @@ pub(super) fn single_document_path() -> Value {
 }
 
 fn path_of(step: &str) -> Value {
-    let steps = egret_documents::core::json::DEPTH_MAX - 1;
+    let steps = egret_documents::model::DEPTH_MAX - 1;
     json!({
         "pattern": format!("^(?:/{step}){{1,{steps}}}$"),
         "minLength": 1,
@@ -154,7 +174,8 @@ pub(super) fn view_name() -> Value {
 
 /// When a view is refreshed.
 pub(super) fn view_schedule() -> Value {
-    json!({"pattern": format!("^(?:manual|{DURATION}|{CRON_FIELD}(?: {CRON_FIELD}){{4}})$")})
+    let fields = cron_fields("3");
+    json!({"pattern": format!("^(?:manual|{DURATION}|{fields})$")})
 }
 
 pub(super) fn duration() -> Value {

@@ -1,7 +1,7 @@
 //! Paths of the host, which answers do not show.
 
-/// Replaces each absolute path in a text by its last component: `/var/lib/egret/branches/state.db` becomes
-/// `…/state.db`. Paths of this API stay.
+/// Replaces each absolute path in a text by its last component: `/var/lib/egret/branches/state.db`
+/// becomes `…/state.db`. Paths of this API stay.
 pub(crate) fn redact(text: &str) -> String {
     let mut redacted = String::with_capacity(text.len());
     let mut rest = text;

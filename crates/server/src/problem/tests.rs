@@ -21,9 +21,9 @@ const KINDS: [Kind; 12] = [
 
 #[derive(Debug, thiserror::Error)]
 #[error("`x` is missing: create it")]
-struct Wrong(Kind);
+struct TestError(Kind);
 
-impl Coded for Wrong {
+impl CodedError for TestError {
     fn code(&self) -> &'static str {
         "x_missing"
     }
@@ -37,8 +37,8 @@ impl Coded for Wrong {
 fn every_kind_has_its_http_and_grpc_status() {
     let mut table = String::new();
     for kind in KINDS {
-        let problem = Problem::from(Wrong(kind));
-        let grpc = grpc_status(&Wrong(kind));
+        let problem = Problem::from(TestError(kind));
+        let grpc = grpc_status(&TestError(kind));
         table.push_str(&format!(
             "{kind:?} {} {:?} retryable={} wait={:?}\n",
             problem.status,
@@ -66,7 +66,7 @@ fn every_kind_has_its_http_and_grpc_status() {
 
 #[test]
 fn renders_as_rfc_9457() {
-    let mut problem = Problem::from(Wrong(Kind::Unavailable)).retry_after(7);
+    let mut problem = Problem::from(TestError(Kind::Unavailable)).retry_after(7);
     problem.request_id = Some("r-1".to_owned());
     expect![[r#"
         {
@@ -94,7 +94,7 @@ fn one_of_several_failures_is_described_as_a_problem_of_its_own() {
     #[error("cannot open /var/lib/egret/queue/1: {0}")]
     struct Long(String);
 
-    impl Coded for Long {
+    impl CodedError for Long {
         fn code(&self) -> &'static str {
             "long"
         }

@@ -1,4 +1,4 @@
-//! Carrying a SCRAM exchange to a client and back.
+//! The SCRAM exchange with a client, over PostgreSQL's protocol.
 
 use std::future::Future;
 use std::io;
@@ -9,12 +9,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use egret_base::Entropy;
 use egret_postgres::wire::SaslInitialResponse;
-use egret_postgres::wire::scram::{self, Exchange, Outcome, Verifier};
+use egret_postgres::wire::scram::{self, Outcome, ScramServer, Verifier};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use super::client::Stop;
-use super::directory::{Entry, Refusal};
+use super::client::ConnectError;
+use super::directory::{ConnectionRefusal, Entry};
 use super::handshakes::Handshake;
 use super::metrics::Cause;
 use super::negotiation::ClientStream;
@@ -26,17 +26,17 @@ const MESSAGE_BYTES_MAX: u32 = 1024;
 /// Random bytes in a nonce, as many as PostgreSQL uses.
 const NONCE_BYTES: usize = 18;
 
-/// A client that has said who it is.
+/// A client that has named its user and is not authenticated yet.
 pub(super) struct Claimant<'a> {
     pub(super) stream: &'a mut ClientStream,
     pub(super) user: &'a str,
-    /// Learns whenever a message of the client is waited for.
+    /// Told whenever the proxy begins to wait for a message of the client.
     pub(super) handshake: &'a Handshake,
 }
 
 impl Claimant<'_> {
     /// Sends a message and returns the body of the client's answer.
-    async fn ask(&mut self, message: &[u8]) -> Result<Vec<u8>, Stop> {
+    async fn ask(&mut self, message: &[u8]) -> Result<Vec<u8>, ConnectError> {
         send(self.stream, message).await?;
         self.handshake.note_turn(Instant::now());
         read_response(self.stream).await
@@ -45,14 +45,15 @@ impl Claimant<'_> {
 
 /// Has the client prove that it knows the password of `entry`'s role.
 ///
-/// A client that named another role, or a branch that does not exist, goes through the same exchange with the
-/// verifier `decoy` and fails at its end: the answers do not tell which roles and branches exist.
+/// A client that named another role, or a branch that does not exist, goes through the same
+/// exchange with the verifier `decoy` and fails at its end: the answers do not tell which roles and
+/// branches exist.
 pub(super) async fn authenticate(
     mut claimant: Claimant<'_>,
     entry: Option<&Entry>,
     decoy: Verifier,
     entropy: &dyn Entropy,
-) -> Result<(), Stop> {
+) -> Result<(), ConnectError> {
     let user = claimant.user;
     let verifier = match entry.filter(|entry| entry.role == user) {
         Some(entry) => entry.verifier.clone(),
@@ -60,7 +61,7 @@ pub(super) async fn authenticate(
     };
     let mut nonce = [0; NONCE_BYTES];
     entropy.fill(&mut nonce);
-    let mut exchange = Exchange::new(verifier, BASE64.encode(nonce));
+    let mut exchange = ScramServer::new(verifier, BASE64.encode(nonce));
     let body = claimant.ask(&reply::sasl_mechanisms()).await?;
     let first = SaslInitialResponse::decode(&body).map_err(|error| broken(error.to_string()))?;
     if first.mechanism != scram::MECHANISM {
@@ -80,11 +81,11 @@ pub(super) async fn authenticate(
             }
             Outcome::Denied => {
                 let message = format!("password authentication failed for user \"{user}\"");
-                let refusal = Refusal::new("28P01", message).with_hint(
-                    "a branch that does not exist is refused in the same way: \
-                     `egret branch list` shows the branches there are",
+                let refusal = ConnectionRefusal::new("28P01", message).with_hint(
+                    "a branch that does not exist is refused in the same way: `egret branch list` \
+                     lists the existing ones",
                 );
-                return Err(Stop::refused(Cause::Password, refusal));
+                return Err(ConnectError::refused(Cause::Password, refusal));
             }
         }
     }
@@ -93,24 +94,24 @@ pub(super) async fn authenticate(
 /// The result, or a refusal once the connection must make room for another.
 pub(super) async fn unless_evicted<T>(
     evicted: &CancellationToken,
-    work: impl Future<Output = Result<T, Stop>>,
-) -> Result<T, Stop> {
+    work: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
     tokio::select! {
         done = work => done,
         () = evicted.cancelled() => {
-            let message = "too many connections wait for authentication";
-            Err(Stop::refused(Cause::HandshakesMax, Refusal::new("53300", message)))
+            let message = "too many connections waiting for authentication";
+            Err(ConnectError::refused(Cause::HandshakesMax, ConnectionRefusal::new("53300", message)))
         }
     }
 }
 
 /// The body of the next message, which must be a SASL response.
-async fn read_response(stream: &mut ClientStream) -> Result<Vec<u8>, Stop> {
-    let tag = stream.read_u8().await.map_err(Stop::left)?;
-    let length = stream.read_u32().await.map_err(Stop::left)?;
+async fn read_response(stream: &mut ClientStream) -> Result<Vec<u8>, ConnectError> {
+    let tag = stream.read_u8().await.map_err(ConnectError::left)?;
+    let length = stream.read_u32().await.map_err(ConnectError::left)?;
     match tag {
         b'p' => {}
-        b'X' => return Err(Stop::left(io::ErrorKind::UnexpectedEof.into())),
+        b'X' => return Err(ConnectError::left(io::ErrorKind::UnexpectedEof.into())),
         other => {
             return Err(broken(format!(
                 "expected SASL response, got message type {other}"
@@ -126,15 +127,18 @@ async fn read_response(stream: &mut ClientStream) -> Result<Vec<u8>, Stop> {
         )));
     };
     let mut body = vec![0; body_bytes as usize];
-    stream.read_exact(&mut body).await.map_err(Stop::left)?;
+    stream
+        .read_exact(&mut body)
+        .await
+        .map_err(ConnectError::left)?;
     Ok(body)
 }
 
-async fn send(stream: &mut ClientStream, reply: &[u8]) -> Result<(), Stop> {
-    stream.write_all(reply).await.map_err(Stop::left)?;
-    stream.flush().await.map_err(Stop::left)
+async fn send(stream: &mut ClientStream, reply: &[u8]) -> Result<(), ConnectError> {
+    stream.write_all(reply).await.map_err(ConnectError::left)?;
+    stream.flush().await.map_err(ConnectError::left)
 }
 
-fn broken(message: impl Into<String>) -> Stop {
-    Stop::refused(Cause::Protocol, Refusal::new("08P01", message))
+fn broken(message: impl Into<String>) -> ConnectError {
+    ConnectError::refused(Cause::Protocol, ConnectionRefusal::new("08P01", message))
 }

@@ -4,14 +4,14 @@
 //! tenant `acme`. Names of branches hold no dot, so the first one ends the branch's name.
 
 use egret_base::lifecycle::BoxFuture;
-use egret_base::{Coded, Kind};
+use egret_base::{CodedError, Kind};
 use egret_branches::model::{BranchName, DEFAULT_TENANT};
 use egret_branches::{Branches, BranchesError, ClientRequest, ROLE};
 use egret_postgres::cluster::SUPERUSER;
 
 use egret_postgres::wire::scram::Verifier;
 
-use super::directory::{Backend, Directory, Entry, Refusal};
+use super::directory::{Backend, ConnectionRefusal, Directory, Entry};
 use super::route::Route;
 
 /// Every branch of every tenant.
@@ -41,12 +41,12 @@ pub(super) fn tenant_and_branch(route: &Route) -> (&str, &str) {
 }
 
 /// The tenant and the name in the branch of a route.
-fn named(route: &Route) -> Result<(&str, BranchName), Refusal> {
+fn named(route: &Route) -> Result<(&str, BranchName), ConnectionRefusal> {
     let (tenant, name) = tenant_and_branch(route);
     match name.parse() {
         Ok(name) => Ok((tenant, name)),
         // The text says what a name looks like.
-        Err(text) => Err(Refusal::new("3D000", text).with_hint(
+        Err(text) => Err(ConnectionRefusal::new("3D000", text).with_hint(
             "write database@branch, or database@branch.tenant for another tenant than the default one",
         )),
     }
@@ -57,11 +57,11 @@ impl Directory for BranchDirectory {
         &'a self,
         user: &'a str,
         route: &'a Route,
-    ) -> BoxFuture<'a, Result<Entry, Refusal>> {
+    ) -> BoxFuture<'a, Result<Entry, ConnectionRefusal>> {
         Box::pin(async move {
             let (tenant, name) = named(route)?;
-            // The password of a branch, or that of the role where it was asked for with such, opens it for every
-            // role but that of Egret's own sessions.
+            // The password of a branch, or that of the role where it was asked for with such, opens
+            // it for every role but that of Egret's own sessions.
             let role = if user == SUPERUSER { ROLE } else { user };
             let verifier = self.0.verifier_of_role(tenant, &name, role).await;
             let (branch, verifier) = verifier.map_err(|error| refusal(route, error))?;
@@ -87,7 +87,7 @@ impl Directory for BranchDirectory {
         route: &'a Route,
         entry: &'a Entry,
         parameters: &'a [(String, String)],
-    ) -> BoxFuture<'a, Result<Backend, Refusal>> {
+    ) -> BoxFuture<'a, Result<Backend, ConnectionRefusal>> {
         Box::pin(async move {
             let (tenant, name) = named(route)?;
             let request = ClientRequest {
@@ -110,39 +110,39 @@ impl Directory for BranchDirectory {
 }
 
 /// What a client is told: the branch as it wrote it, a fitting SQLSTATE, what to do.
-fn refusal(route: &Route, error: BranchesError) -> Refusal {
+fn refusal(route: &Route, error: BranchesError) -> ConnectionRefusal {
     let branch = &route.branch;
     match &error {
         BranchesError::NotFound { .. } => {
-            Refusal::new("3D000", format!("branch \"{branch}\" does not exist"))
-                .with_hint("`egret branch list` shows the branches there are")
+            ConnectionRefusal::new("3D000", format!("branch \"{branch}\" does not exist"))
+                .with_hint("`egret branch list` lists the existing branches")
         }
         BranchesError::Expired { at, .. } => {
-            Refusal::new("3D000", format!("branch \"{branch}\" expired at {at}"))
-                .with_hint("make a new one with `egret branch create`")
+            ConnectionRefusal::new("3D000", format!("branch \"{branch}\" expired at {at}"))
+                .with_hint("create a new one with `egret branch create`")
         }
-        BranchesError::WrongState { state, hint, .. } => Refusal::new(
+        BranchesError::WrongState { state, hint, .. } => ConnectionRefusal::new(
             "55000",
             format!("branch \"{branch}\" is {state}: {hint}"),
         )
         .with_hint(
-            "`egret branch show` tells more; a failed branch may be helped by `egret branch reset`",
+            "`egret branch show` has details; `egret branch reset` may repair a failed branch",
         ),
-        BranchesError::VolumeFull { free, needed } => Refusal::new(
+        BranchesError::VolumeFull { free, needed } => ConnectionRefusal::new(
             "53100",
             format!(
-                "branch \"{branch}\" cannot be woken: the volume has {free} free, but \
-                 {needed} are needed"
+                "branch \"{branch}\" cannot be resumed: the volume has {free} free, but {needed} \
+                 are needed"
             ),
         )
         .with_hint("destroy branches"),
-        BranchesError::Stopping => Refusal::new("57P03", "egret is stopping")
-            .with_hint("connect again when it has started"),
-        error => Refusal::new(
+        BranchesError::Stopping => ConnectionRefusal::new("57P03", "egret is starting or stopping")
+            .with_hint("connect again"),
+        error => ConnectionRefusal::new(
             sqlstate(error.kind()),
             format!("branch \"{branch}\": {}", egret_base::error::chain(error)),
         )
-        .with_hint("`egret branch show` tells more, and Egret's log"),
+        .with_hint("`egret branch show` and Egret's log have details"),
     }
 }
 

@@ -6,13 +6,15 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egret_base::sync::lock;
 use egret_postgres::wire::{self, BackendKey};
 
-/// How long a request that matches no session keeps its connection, which counts as one that is not authenticated:
-/// with 256 of these for an address, guessing the 32 bits of a known process's secret takes half a year.
+/// How long a request that matches no session keeps its connection, which counts as one that is not
+/// authenticated: with 256 of these for an address, guessing the 32 bits of a known process's
+/// secret takes half a year.
 const MISMATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Where a session's server listens.
@@ -23,19 +25,19 @@ pub(super) struct Target {
 }
 
 #[derive(Default)]
-pub(super) struct Cancels(Mutex<HashMap<BackendKey, Target>>);
+pub(super) struct CancelKeys(Mutex<HashMap<BackendKey, Target>>);
 
 /// Keeps a session's key known until dropped.
-pub(super) struct Registered {
-    cancels: Arc<Cancels>,
+pub(super) struct CancelKeyGuard {
+    cancels: Arc<CancelKeys>,
     key: BackendKey,
 }
 
-impl Cancels {
-    pub(super) fn register(self: &Arc<Self>, key: BackendKey, target: Target) -> Registered {
-        let mut targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+impl CancelKeys {
+    pub(super) fn register(self: &Arc<Self>, key: BackendKey, target: Target) -> CancelKeyGuard {
+        let mut targets = lock(&self.0);
         targets.insert(key, target);
-        Registered {
+        CancelKeyGuard {
             cancels: self.clone(),
             key,
         }
@@ -45,7 +47,7 @@ impl Cancels {
     /// client is told nothing, not even that the key is wrong.
     pub(super) async fn forward(&self, key: BackendKey) {
         let target = {
-            let targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let targets = lock(&self.0);
             targets.get(&key).cloned()
         };
         let Some(target) = target else {
@@ -55,18 +57,14 @@ impl Cancels {
             return;
         };
         if let Err(error) = wire::cancel(&target.socket_dir, target.port, key).await {
-            tracing::info!(pid = key.pid, %error, "a cancel request could not be passed on");
+            tracing::info!(pid = key.pid, %error, "cannot forward a cancel request");
         }
     }
 }
 
-impl Drop for Registered {
+impl Drop for CancelKeyGuard {
     fn drop(&mut self) {
-        let mut targets = self
-            .cancels
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut targets = lock(&self.cancels.0);
         targets.remove(&self.key);
     }
 }

@@ -1,67 +1,68 @@
 //! One client, from its first packet to its last.
 
+mod socket;
+
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use egret_base::error::chain;
 use egret_branches::{Attempts, SessionFailure};
 use egret_postgres::wire::{FirstPacket, RawSession, Session, Startup, StartupPacket, WireError};
 use futures_util::FutureExt;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
+pub(super) use self::socket::send_farewell;
+use self::socket::{FAREWELL_TIME, prepare_socket};
 use super::authentication::{Claimant, authenticate, unless_evicted};
 use super::branches::tenant_and_branch;
 use super::cancels::Target;
-use super::directory::{Backend, Entry, NO_SUCH_DATABASE, Refusal};
+use super::directory::{Backend, ConnectionRefusal, Entry, NO_SUCH_DATABASE};
 use super::handshakes::Handshake;
 use super::metrics::Cause;
 use super::negotiation::{ClientStream, negotiate};
-use super::relay::{self, End};
-use super::route::Wish;
-use super::{Ending, Shared, reached, reply};
+use super::relay::{self, RelayEnd};
+use super::route::SessionRequest;
+use super::{ProxyContext, ShutdownPhase, reached, reply};
 use crate::audit::{SessionAttempt, SessionRecord, SessionRefusal};
 use crate::problem::redact_paths;
-
-/// How long a client that was turned away gets to read why before its connection is closed.
-const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// How much a client may send before its session is ready, in bytes.
 const EARLY_BYTES_MAX: usize = 8 << 10;
 
 /// Why a connection ends before it is a session.
-pub(super) enum Stop {
-    /// The client is told, in an ErrorResponse.
+pub(super) enum ConnectError {
+    /// The client is sent this ErrorResponse.
     Told(Cause, BytesMut),
-    /// There is nobody left to be told.
+    /// The client has disconnected, so nothing is sent.
     Left(io::Error),
 }
 
-impl Stop {
-    pub(super) fn refused(cause: Cause, refusal: Refusal) -> Self {
+impl ConnectError {
+    pub(super) fn refused(cause: Cause, refusal: ConnectionRefusal) -> Self {
         tracing::info!(
             ?cause,
             sqlstate = refusal.sqlstate,
             message = refusal.message,
             "refused"
         );
-        Stop::Told(cause, reply::fatal(&refusal))
+        ConnectError::Told(cause, reply::fatal(&refusal))
     }
 
     pub(super) fn left(error: io::Error) -> Self {
-        Stop::Left(error)
+        ConnectError::Left(error)
     }
 }
 
 /// A session that is ready for its client.
-struct Opened {
+struct OpenSession {
     backend: Backend,
     session: RawSession,
     early: Bytes,
@@ -70,7 +71,7 @@ struct Opened {
 
 /// Serves a connection to its end. `handshake` is given back once the client is authenticated.
 pub(super) async fn serve(
-    shared: Arc<Shared>,
+    shared: Arc<ProxyContext>,
     tcp: TcpStream,
     peer: SocketAddr,
     handshake: Handshake,
@@ -78,12 +79,17 @@ pub(super) async fn serve(
     let mut ending = shared.ending.subscribe();
     let span = tracing::info_span!("proxy", %peer);
     tokio::select! {
-        () = converse(&shared, tcp, peer, handshake).instrument(span) => {}
-        () = reached(&mut ending, Ending::Dropping) => {}
+        () = handle_connection(&shared, tcp, peer, handshake).instrument(span) => {}
+        () = reached(&mut ending, ShutdownPhase::Dropping) => {}
     }
 }
 
-async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handshake: Handshake) {
+async fn handle_connection(
+    shared: &Arc<ProxyContext>,
+    tcp: TcpStream,
+    peer: SocketAddr,
+    handshake: Handshake,
+) {
     let accepted = Instant::now();
     let deadline = accepted + shared.config.authentication_timeout.duration();
     prepare_socket(&tcp);
@@ -101,7 +107,7 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handsh
             tracing::debug!(?cause, %error, "connection ended before its startup packet");
             return shared.metrics.refused(cause);
         }
-        // As in PostgreSQL, who has not even said what it wants is told nothing.
+        // As in PostgreSQL, a client that has not sent its startup packet in time gets no message.
         Some(None) => return shared.metrics.refused(Cause::AuthenticationTimeout),
         None => return shared.metrics.refused(Cause::Stopping),
     };
@@ -119,7 +125,7 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handsh
             return;
         }
         Ok(FirstPacket::Startup(packet)) => {
-            let entrance = Entrance {
+            let entrance = SessionSetup {
                 peer,
                 deadline,
                 handshake,
@@ -130,18 +136,18 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handsh
         Ok(FirstPacket::Ssl | FirstPacket::GssEncryption) => {
             unreachable!("negotiation settles encryption")
         }
-        Err((cause, refusal)) => Err(Stop::refused(cause, refusal)),
+        Err((cause, refusal)) => Err(ConnectError::refused(cause, refusal)),
     };
     match opened {
         Ok(opened) => {
             let record = record_opening(shared, attempt);
             run_session(shared, stream, opened, accepted, record).await;
         }
-        Err(Stop::Left(error)) => {
+        Err(ConnectError::Left(error)) => {
             tracing::debug!(%error, "the client left before its session was ready");
             shared.metrics.refused(Cause::ClientLeft);
         }
-        Err(Stop::Told(cause, message)) => {
+        Err(ConnectError::Told(cause, message)) => {
             shared.metrics.refused(cause);
             record_refusal(shared, attempt, cause);
             turn_away(shared, stream, cause, &message).await;
@@ -150,13 +156,14 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handsh
 }
 
 /// Records in the audit log that a session is open.
-fn record_opening(shared: &Shared, attempt: Option<SessionAttempt>) -> Option<SessionRecord> {
+fn record_opening(shared: &ProxyContext, attempt: Option<SessionAttempt>) -> Option<SessionRecord> {
     let (attempt, audit) = attempt.zip(shared.audit.as_ref())?;
     audit.opened(&attempt)
 }
 
-/// Records in the audit log that a session was refused. Without a role and a branch there is none that was asked for.
-fn record_refusal(shared: &Shared, attempt: Option<SessionAttempt>, cause: Cause) {
+/// Records in the audit log that a session was refused; nothing if the client has named no role and
+/// branch yet.
+fn record_refusal(shared: &ProxyContext, attempt: Option<SessionAttempt>, cause: Cause) {
     if let (Some(attempt), Some(audit)) = (attempt, &shared.audit) {
         let refusal = SessionRefusal {
             status: cause.http_status(),
@@ -166,17 +173,18 @@ fn record_refusal(shared: &Shared, attempt: Option<SessionAttempt>, cause: Cause
     }
 }
 
-/// Tells a client why it gets no session.
-async fn turn_away(shared: &Shared, stream: ClientStream, cause: Cause, message: &[u8]) {
-    // As many may be closed for others' sake as there are clients that come: few at a time are told.
+/// Sends a client the reason why it gets no session, and closes its connection.
+async fn turn_away(shared: &ProxyContext, stream: ClientStream, cause: Cause, message: &[u8]) {
+    // Connections are evicted as fast as new ones arrive, so only some of them at a time receive a
+    // message.
     let permit = (cause == Cause::HandshakesMax).then(|| shared.refusing.try_acquire());
     if !matches!(permit, Some(Err(_))) {
         send_farewell(stream, message).await;
     }
 }
 
-/// A connection until it is a session.
-struct Entrance<'a> {
+/// What opening a session needs beside the stream and the startup packet.
+struct SessionSetup<'a> {
     peer: SocketAddr,
     /// Until when the client must have proved its password.
     deadline: Instant,
@@ -187,12 +195,12 @@ struct Entrance<'a> {
 
 /// From the startup packet to a session of the branch's server.
 async fn open_session(
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyContext>,
     stream: &mut ClientStream,
     packet: StartupPacket,
-    entrance: Entrance<'_>,
-) -> Result<Opened, Stop> {
-    let Entrance {
+    entrance: SessionSetup<'_>,
+) -> Result<OpenSession, ConnectError> {
+    let SessionSetup {
         peer,
         deadline,
         handshake,
@@ -201,28 +209,30 @@ async fn open_session(
     let opening = async {
         if packet.minor > 0 || !packet.protocol_options.is_empty() {
             let reply = reply::negotiate_version(&packet.protocol_options);
-            stream.write_all(&reply).await.map_err(Stop::left)?;
+            stream.write_all(&reply).await.map_err(ConnectError::left)?;
         }
-        let wish = Wish::read(packet.parameters)
-            .map_err(|refusal| Stop::refused(Cause::Route, refusal))?;
+        let wish = SessionRequest::read(packet.parameters)
+            .map_err(|refusal| ConnectError::refused(Cause::Route, refusal))?;
         let attempt = attempt.insert(attempt_of(&wish, peer));
-        let entering = enter(shared, stream, &wish, &handshake);
+        let entering = admit_client(shared, stream, &wish, &handshake);
         let evicted = handshake.evicted();
         let entry = before(deadline, unless_evicted(&evicted, entering)).await;
         let entry = entry.unwrap_or_else(|| {
-            let refusal = Refusal::new("57014", "canceling authentication due to timeout");
-            Err(Stop::refused(Cause::AuthenticationTimeout, refusal))
+            let refusal =
+                ConnectionRefusal::new("57014", "canceling authentication due to timeout");
+            Err(ConnectError::refused(Cause::AuthenticationTimeout, refusal))
         })?;
         drop(handshake);
         attempt.is_authenticated = true;
         let max = shared.config.sessions_max;
         let permit = shared.sessions.clone().try_acquire_owned().map_err(|_| {
-            let refusal = Refusal::too_many("sessions", "sessions_max", max);
-            Stop::refused(Cause::SessionsMax, refusal)
+            let refusal = ConnectionRefusal::too_many("sessions", "sessions_max", max);
+            ConnectError::refused(Cause::SessionsMax, refusal)
         })?;
         let mut early = BytesMut::new();
-        let (backend, session) = attend(stream, &mut early, attach(shared, wish, entry)).await??;
-        Ok(Opened {
+        let (backend, session) =
+            wait_buffering(stream, &mut early, attach(shared, wish, entry)).await??;
+        Ok(OpenSession {
             backend,
             session,
             early: early.freeze(),
@@ -230,13 +240,13 @@ async fn open_session(
         })
     };
     unless_ending(shared, opening).await.unwrap_or_else(|| {
-        let refusal = Refusal::new("57P03", "the database system is shutting down");
-        Err(Stop::refused(Cause::Stopping, refusal))
+        let refusal = ConnectionRefusal::new("57P03", "the database system is shutting down");
+        Err(ConnectError::refused(Cause::Stopping, refusal))
     })
 }
 
 /// What a client asks for, for the audit log.
-fn attempt_of(wish: &Wish, peer: SocketAddr) -> SessionAttempt {
+fn attempt_of(wish: &SessionRequest, peer: SocketAddr) -> SessionAttempt {
     let (tenant, branch) = tenant_and_branch(&wish.route);
     SessionAttempt {
         address: peer.ip(),
@@ -248,15 +258,15 @@ fn attempt_of(wish: &Wish, peer: SocketAddr) -> SessionAttempt {
     }
 }
 
-/// Lets the client in, if it is who it says; returns where it may go.
-async fn enter(
-    shared: &Shared,
+/// Authenticates the client; returns the entry of the branch that it asked for.
+async fn admit_client(
+    shared: &ProxyContext,
     stream: &mut ClientStream,
-    wish: &Wish,
+    wish: &SessionRequest,
     handshake: &Handshake,
-) -> Result<Entry, Stop> {
-    let refuse = |refusal| Stop::refused(Cause::Lookup, refusal);
-    // Made for everybody, so that it takes the same time.
+) -> Result<Entry, ConnectError> {
+    let refuse = |refusal| ConnectError::refused(Cause::Lookup, refusal);
+    // Computed for existing branches too, so that both cases take the same time.
     let decoy = shared.directory.decoy(&wish.route);
     let lookup = shared.directory.lookup(&wish.user, &wish.route);
     let found = match (lookup.await, &decoy) {
@@ -264,7 +274,7 @@ async fn enter(
         (found, _) => Ok(found.map_err(refuse)?),
     };
     let decoy = decoy.ok_or_else(|| {
-        let refusal = Refusal::new("57P03", "the branches are not ready yet");
+        let refusal = ConnectionRefusal::new("57P03", "the branches are not ready yet");
         refuse(refusal.with_hint("try again in a moment"))
     })?;
     let entropy = shared.entropy.as_ref();
@@ -274,17 +284,22 @@ async fn enter(
         handshake,
     };
     authenticate(claimant, found.as_ref().ok(), decoy, entropy).await?;
-    // No password fits a decoy: this is where the exchange has passed, and so there is an entry.
+    // No password fits a decoy, so after a successful exchange `found` is an entry.
     found.map_err(refuse)
 }
 
 /// Wakes the branch and opens a session on its server with the client's own settings.
-async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, RawSession), Stop> {
+async fn attach(
+    shared: &ProxyContext,
+    wish: SessionRequest,
+    entry: Entry,
+) -> Result<(Backend, RawSession), ConnectError> {
     let attaching = async {
         let mut attempts = Attempts::default();
         loop {
             let (mut backend, session) = open_backend(shared, &wish, &entry).await?;
-            // A session of a server that was stopped meanwhile ends before its client has had anything of it.
+            // A session of a server that was stopped meanwhile ends before its client has had
+            // anything of it.
             let was_stopped = (&mut backend.closed).now_or_never().is_some();
             let failure = match &session {
                 Ok(_) => was_stopped.then_some(SessionFailure::Stopped),
@@ -309,23 +324,26 @@ async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, R
                 "branch \"{}\" was not ready within proxy.attach_timeout, which is {timeout}",
                 wish.route.branch
             );
-            Err(Stop::refused(Cause::Attach, Refusal::new("57P03", message)))
+            Err(ConnectError::refused(
+                Cause::Attach,
+                ConnectionRefusal::new("57P03", message),
+            ))
         }
     }
 }
 
 /// The branch's server with a session on it, or with the reason why it gave none.
 async fn open_backend(
-    shared: &Shared,
-    wish: &Wish,
+    shared: &ProxyContext,
+    wish: &SessionRequest,
     entry: &Entry,
-) -> Result<(Backend, Result<RawSession, WireError>), Stop> {
+) -> Result<(Backend, Result<RawSession, WireError>), ConnectError> {
     let route = &wish.route;
     let backend = shared
         .directory
         .attach(route, entry, &wish.parameters)
         .await;
-    let mut backend = backend.map_err(|refusal| Stop::refused(Cause::Attach, refusal))?;
+    let mut backend = backend.map_err(|refusal| ConnectError::refused(Cause::Attach, refusal))?;
     if let Some(session) = backend.resident.take() {
         return Ok((backend, Ok(session)));
     }
@@ -357,28 +375,28 @@ async fn connect(socket: &Target, startup: &Startup) -> Result<RawSession, WireE
 }
 
 /// What the branch's server says is passed on word for word.
-fn backend_refused(error: WireError) -> Stop {
+fn backend_refused(error: WireError) -> ConnectError {
     if let Some(said) = error.server() {
         tracing::info!(
             sqlstate = said.sqlstate,
             message = said.message,
-            "the branch refused"
+            "the branch's server refused the session"
         );
-        return Stop::Told(Cause::Backend, BytesMut::from(&said.raw[..]));
+        return ConnectError::Told(Cause::Backend, BytesMut::from(&said.raw[..]));
     }
-    let refusal = Refusal::new("08006", redact_paths(&chain(&error)))
-        .with_hint("look at the branch with `egret branch list`, and at its server's log");
-    Stop::refused(Cause::Backend, refusal)
+    let refusal = ConnectionRefusal::new("08006", redact_paths(&chain(&error)))
+        .with_hint("check the branch with `egret branch list`, and its server's log");
+    ConnectError::refused(Cause::Backend, refusal)
 }
 
 async fn run_session(
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyContext>,
     mut stream: ClientStream,
-    opened: Opened,
+    opened: OpenSession,
     accepted: Instant,
     mut record: Option<SessionRecord>,
 ) {
-    let Opened {
+    let OpenSession {
         backend,
         session,
         early,
@@ -403,13 +421,13 @@ async fn run_session(
     }
     let _open = shared.metrics.session_open(accepted.elapsed());
     tracing::debug!(pid = key.pid, "session opened");
-    let ends = relay::Ends {
+    let ends = relay::RelayStreams {
         client: stream,
         early,
         backend: session.stream,
         leftover: session.leftover,
     };
-    let until = relay::Until {
+    let until = relay::RelayLimits {
         ending: shared.ending.subscribe(),
         closed: backend.closed,
         half_close: shared.config.half_close_timeout.duration(),
@@ -419,21 +437,22 @@ async fn run_session(
     if let Some(mut record) = record.take() {
         record.note_end(end.label());
     }
-    if end == End::Abandoned {
-        // Nobody waits for the statement any more, and the backend would not notice until its end.
+    if end == RelayEnd::Abandoned {
+        // Cancel the statement: its client is gone, and the backend would not notice before its
+        // end.
         let cancelling = shared.cancels.forward(key);
         let _ = tokio::time::timeout(FAREWELL_TIME, cancelling).await;
     }
     drop(backend.guard);
 }
 
-/// Waits for `work` while the client waits too: what it sends meanwhile is kept, and when it
-/// leaves, `work` is dropped.
-async fn attend<T>(
+/// Waits for `work` while reading from the client: bytes that arrive meanwhile are appended to
+/// `early`, and `work` is dropped if the client disconnects.
+async fn wait_buffering<T>(
     stream: &mut ClientStream,
     early: &mut BytesMut,
     work: impl Future<Output = T>,
-) -> Result<T, Stop> {
+) -> Result<T, ConnectError> {
     let mut work = pin!(work);
     loop {
         let room = EARLY_BYTES_MAX - early.len();
@@ -442,9 +461,9 @@ async fn attend<T>(
             biased;
             done = &mut work => return Ok(done),
             read = stream.read_buf(&mut buffer), if room > 0 => match read {
-                Ok(0) => return Err(Stop::left(io::ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Err(ConnectError::left(io::ErrorKind::UnexpectedEof.into())),
                 Ok(_) => {}
-                Err(error) => return Err(Stop::left(error)),
+                Err(error) => return Err(ConnectError::left(error)),
             },
         }
     }
@@ -455,38 +474,11 @@ async fn before<T>(deadline: Instant, work: impl Future<Output = T>) -> Option<T
     tokio::time::timeout_at(deadline.into(), work).await.ok()
 }
 
-/// The result, or `None` once the proxy lets nobody new in.
-async fn unless_ending<T>(shared: &Shared, work: impl Future<Output = T>) -> Option<T> {
+/// The result of `work`, or `None` once the proxy drains.
+async fn unless_ending<T>(shared: &ProxyContext, work: impl Future<Output = T>) -> Option<T> {
     let mut ending = shared.ending.subscribe();
     tokio::select! {
         done = work => Some(done),
-        () = reached(&mut ending, Ending::Draining) => None,
-    }
-}
-
-/// Sends a last message and closes so that it arrives: a socket closed with unread bytes is reset,
-/// and a reset throws away what the client has not read yet.
-pub(super) async fn send_farewell<S>(mut stream: S, message: &[u8])
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let farewell = async {
-        stream.write_all(message).await?;
-        stream.shutdown().await?;
-        let mut sink = [0; 1024];
-        while stream.read(&mut sink).await? > 0 {}
-        io::Result::Ok(())
-    };
-    // The client may be gone, and need not be waited for long: it was told what there is to tell.
-    let _ = tokio::time::timeout(FAREWELL_TIME, farewell).await;
-}
-
-/// Small messages go out at once, and clients that vanished are noticed in the end.
-fn prepare_socket(tcp: &TcpStream) {
-    let prepared = tcp
-        .set_nodelay(true)
-        .and_then(|()| Ok(rustix::net::sockopt::set_socket_keepalive(tcp, true)?));
-    if let Err(error) = prepared {
-        tracing::debug!(%error, "a client's socket could not be tuned");
+        () = reached(&mut ending, ShutdownPhase::Draining) => None,
     }
 }

@@ -1,4 +1,4 @@
-//! What the proxy asks of whoever knows the branches.
+//! The interface through which the proxy looks up branches and opens them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,40 +10,44 @@ use egret_postgres::wire::scram::Verifier;
 
 use super::route::Route;
 
-/// Where branches are, who may enter them, and how long they stay.
+/// Finds branches, their credentials and their servers.
 pub trait Directory: Send + Sync + 'static {
-    /// What a client that names `user` has to prove. Called before authentication, so it must not wake or start anything.
+    /// What a client that names `user` has to prove. Called before authentication, so it must not
+    /// wake or start anything.
     ///
     /// # Errors
-    /// A [`Refusal`]. One with SQLSTATE 3D000 says that there is no such branch, which a client without a password
-    /// must not learn: it is refused at the end of an exchange that no password can pass.
+    /// A [`ConnectionRefusal`]. One with SQLSTATE 3D000 says that there is no such branch, which a
+    /// client without a password must not learn: it is refused at the end of an exchange that no
+    /// password can pass.
     fn lookup<'a>(
         &'a self,
         user: &'a str,
         route: &'a Route,
-    ) -> BoxFuture<'a, Result<Entry, Refusal>>;
+    ) -> BoxFuture<'a, Result<Entry, ConnectionRefusal>>;
 
-    /// A verifier that no password fits, for a branch that does not exist. The same for all users of one route, and
-    /// after a restart, as that of a branch is. None while the directory cannot tell which branches exist.
+    /// A verifier that no password fits, for a branch that does not exist. The same for all users
+    /// of one route, and after a restart, as that of a branch is. None while the directory cannot
+    /// tell which branches exist.
     fn decoy(&self, route: &Route) -> Option<Verifier>;
 
-    /// Where the branch's server listens. Called after authentication: wakes a suspended branch
-    /// and waits, within bounds, while it starts or is reset. The session counts until the guard
-    /// is dropped. `entry` is what [`Directory::lookup`] said, so that who has proved to know the
-    /// password of one branch does not come to another that has its name meanwhile. `parameters` are
-    /// the client's own settings. The future is dropped when the client leaves meanwhile.
+    /// Where the branch's server listens. Called after authentication: wakes a suspended branch and
+    /// waits, within bounds, while it starts or is reset. The session counts until the guard is
+    /// dropped. `entry` is the result of [`Directory::lookup`], so that a client that has proved
+    /// the password of one branch does not reach another that has taken its name meanwhile.
+    /// `parameters` are the client's own settings. The future is dropped when the client
+    /// disconnects meanwhile.
     ///
     /// # Errors
-    /// A [`Refusal`] the client sees.
+    /// A [`ConnectionRefusal`] the client sees.
     fn attach<'a>(
         &'a self,
         route: &'a Route,
         entry: &'a Entry,
         parameters: &'a [(String, String)],
-    ) -> BoxFuture<'a, Result<Backend, Refusal>>;
+    ) -> BoxFuture<'a, Result<Backend, ConnectionRefusal>>;
 }
 
-/// Who may enter a branch.
+/// The credentials of a branch.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The branch; another one of the same name has another id.
@@ -72,19 +76,19 @@ pub struct Backend {
 
 /// Why a client is turned away, as it is told: an ErrorResponse of severity FATAL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ConnectionRefusal {
     /// Five characters, see PostgreSQL's "Error Codes" appendix.
     pub sqlstate: &'static str,
-    /// What is wrong.
+    /// What is wrong, for the client.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
-/// SQLSTATE `invalid_catalog_name`.
+/// The SQLSTATE `invalid_catalog_name`: there is no such database.
 pub(super) const NO_SUCH_DATABASE: &str = "3D000";
 
-impl Refusal {
+impl ConnectionRefusal {
     /// A refusal without a hint.
     pub fn new(sqlstate: &'static str, message: impl Into<String>) -> Self {
         Self {

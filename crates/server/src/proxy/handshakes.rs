@@ -1,28 +1,30 @@
 //! Connections that are not authenticated yet, bounded in all and by address.
 //!
-//! Where there is no room for another, one of them is closed: of the address that has the most, the one whose
-//! client has been waited for longest. An address that has at least twice as many as the newcomer's gives one up
-//! at once, so a few addresses cannot keep others out, however many connections they open and however far they
-//! go without a password. Between addresses that have about as many, a client has time for its next message; an
-//! address never loses one to another that has more.
+//! Where there is no room for another, one of them is closed: of the address that has the most, the
+//! one whose client has been waited for longest. An address that has at least twice as many as the
+//! newcomer's gives one up at once, so a few addresses cannot keep others out, however many
+//! connections they open and however far they go without a password. Between addresses that have
+//! about as many, a client has time for its next message; an address never loses one to another
+//! that has more.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use egret_base::sync::lock;
 use tokio_util::sync::CancellationToken;
 
 use super::config::ProxyConfig;
 use crate::peer::site;
 
-/// How long a client has for its startup packet before its connection may be closed for another's sake. Clients
-/// send it at once.
+/// How long a client has for its startup packet before its connection may be closed for another's
+/// sake. Clients send it at once.
 const SILENT_GRACE: Duration = Duration::from_millis(100);
 
-/// How long one has for each message of its exchange, the only one of its address: a round trip and some work.
-/// Divided by the connections of the address, …
+/// How long one has for each message of its exchange, the only one of its address: a round trip and
+/// some work. Divided by the connections of the address, …
 const EXCHANGE_GRACE: Duration = Duration::from_secs(1);
 
 /// … but not below this.
@@ -127,7 +129,7 @@ impl Handshakes {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, OpenHandshakes> {
         // Nothing in between can panic that changes more than one of the maps.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 }
 
@@ -155,8 +157,8 @@ impl OpenHandshakes {
         Some(handshake)
     }
 
-    /// Closes one of the connections that give way, which is told of each with how many its address has: of the
-    /// address with the most, the one whose client has been waited for longest.
+    /// Closes one of the connections that give way, which is told of each with how many its address
+    /// has: of the address with the most, the one whose client has been waited for longest.
     fn evict(&mut self, gives_way: impl Fn(&OpenHandshake, usize) -> bool) -> bool {
         let candidates = self.by_id.iter().filter_map(|(id, other)| {
             let count = self.count(other.address);
@@ -173,7 +175,8 @@ impl OpenHandshakes {
 }
 
 impl OpenHandshake {
-    /// Whether its client, whose address has `count` connections, has used up its time for the next message.
+    /// Whether its client, whose address has `count` connections, has used up its time for the next
+    /// message.
     fn is_overdue(&self, count: usize, now: Instant) -> bool {
         let grace = if self.is_silent {
             SILENT_GRACE

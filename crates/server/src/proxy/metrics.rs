@@ -31,15 +31,14 @@ pub(super) enum Cause {
     Lookup,
     /// Wrong role or password.
     Password,
-    /// `proxy.sessions_max`.
+    /// The limit `proxy.sessions_max` is reached.
     SessionsMax,
-    /// `proxy.handshakes_max`.
+    /// The limit `proxy.handshakes_max` is reached.
     HandshakesMax,
     /// The directory refused after authentication, or took too long.
     Attach,
     /// The branch's server refused or could not be reached.
     Backend,
-    /// Egret is stopping.
     Stopping,
     /// The client left first.
     ClientLeft,
@@ -84,7 +83,7 @@ struct CauseLabels {
     cause: &'static str,
 }
 
-pub(super) struct Metrics {
+pub(super) struct ProxyMetrics {
     sessions_open: Gauge,
     sessions: Counter,
     refused: Family<CauseLabels, Counter>,
@@ -96,7 +95,7 @@ pub(super) struct Metrics {
     connect: Histogram,
 }
 
-impl Metrics {
+impl ProxyMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             sessions_open: Gauge::default(),
@@ -109,7 +108,7 @@ impl Metrics {
         };
         registry.register(
             "egret_proxy_sessions_open",
-            "Sessions open through the proxy now",
+            "Open sessions through the proxy",
             metrics.sessions_open.clone(),
         );
         registry.register(
@@ -119,7 +118,7 @@ impl Metrics {
         );
         registry.register(
             "egret_proxy_connections_refused",
-            "Connections that did not become a session, by cause",
+            "Connections that ended before a session was opened, by cause",
             metrics.refused.clone(),
         );
         registry.register(

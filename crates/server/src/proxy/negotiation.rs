@@ -1,4 +1,4 @@
-//! The packets before a connection is anybody's: encryption, then a wish.
+//! The packets before authentication: negotiation of encryption, then the startup or cancel packet.
 
 use std::io;
 use std::sync::Arc;
@@ -10,20 +10,21 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use super::directory::Refusal;
+use super::directory::ConnectionRefusal;
 use super::metrics::Cause;
 
 /// The protocol's name in TLS, registered with IANA.
 const ALPN: &[u8] = b"postgresql";
 
-/// First byte of a TLS handshake that comes without having been asked for (`sslnegotiation=direct`).
+/// First byte of a TLS handshake that comes without having been asked for
+/// (`sslnegotiation=direct`).
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// A client's connection, encrypted or not.
 pub(super) type ClientStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// What a connection turned out to want; or why it is turned away, which it can still be told.
-pub(super) type Wanted = Result<FirstPacket, (Cause, Refusal)>;
+/// The first packet of a connection, or the refusal that is still to be sent to it.
+pub(super) type NegotiationResult = Result<FirstPacket, (Cause, ConnectionRefusal)>;
 
 /// An acceptor with the given certificate for PostgreSQL's protocol.
 pub(super) fn acceptor(tls: Arc<rustls::ServerConfig>) -> TlsAcceptor {
@@ -32,7 +33,7 @@ pub(super) fn acceptor(tls: Arc<rustls::ServerConfig>) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// Settles encryption and reads up to the cancel or startup packet.
+/// Negotiates encryption and reads up to the cancel or startup packet.
 ///
 /// # Errors
 /// When the connection broke, or TLS failed, so that nothing more can be said.
@@ -40,7 +41,7 @@ pub(super) async fn negotiate(
     mut tcp: TcpStream,
     tls: Option<&TlsAcceptor>,
     startup_bytes_max: u64,
-) -> Result<(ClientStream, Wanted), (Cause, io::Error)> {
+) -> Result<(ClientStream, NegotiationResult), (Cause, io::Error)> {
     let gone = |error| (Cause::ClientLeft, error);
     if let Some(acceptor) = tls
         && first_byte(&tcp).await.map_err(gone)? == Some(TLS_HANDSHAKE)
@@ -59,7 +60,7 @@ pub(super) async fn negotiate(
         };
         match (packet, tls) {
             // Bytes sent in the clear behind this packet stay in the socket, where TLS finds and
-            // refuses them: nobody can slip them in front of the encrypted session.
+            // refuses them: an attacker cannot inject them before the encrypted session.
             (FirstPacket::Ssl, Some(acceptor)) => {
                 tcp.write_all(b"S").await.map_err(gone)?;
                 let stream = accept_tls(tcp, acceptor).await?;
@@ -78,11 +79,11 @@ pub(super) async fn negotiate(
     }
 }
 
-/// GSSAPI may still be asked for once TLS was refused.
+/// Reads the next packet after TLS was refused: the client may still request GSSAPI encryption.
 async fn after_refused_tls(
     mut tcp: TcpStream,
     startup_bytes_max: u64,
-) -> Result<(ClientStream, Wanted), (Cause, io::Error)> {
+) -> Result<(ClientStream, NegotiationResult), (Cause, io::Error)> {
     let gone = |error| (Cause::ClientLeft, error);
     let mut packet = read_packet(&mut tcp, startup_bytes_max)
         .await
@@ -99,18 +100,18 @@ async fn after_refused_tls(
 async fn first_packet(
     mut stream: ClientStream,
     startup_bytes_max: u64,
-) -> Result<(ClientStream, Wanted), (Cause, io::Error)> {
+) -> Result<(ClientStream, NegotiationResult), (Cause, io::Error)> {
     let read = read_packet(&mut stream, startup_bytes_max).await;
     let packet = read.map_err(|error| (Cause::ClientLeft, error))?;
     Ok((stream, packet.and_then(wanted)))
 }
 
 /// Encryption is asked for at most once each.
-fn wanted(packet: FirstPacket) -> Wanted {
+fn wanted(packet: FirstPacket) -> NegotiationResult {
     match packet {
         FirstPacket::Ssl | FirstPacket::GssEncryption => Err((
             Cause::Protocol,
-            Refusal::new("08P01", "encryption was asked for twice"),
+            ConnectionRefusal::new("08P01", "encryption was asked for twice"),
         )),
         other => Ok(other),
     }
@@ -127,7 +128,7 @@ async fn direct_tls(
     acceptor: &TlsAcceptor,
 ) -> Result<Box<TlsStream<TcpStream>>, (Cause, io::Error)> {
     let stream = accept_tls(tcp, acceptor).await?;
-    // Without the name a confused client of another protocol could be led here.
+    // Without ALPN a client of another protocol could be redirected here (ALPACA attack).
     if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
         let missing = io::Error::other("direct TLS came without the ALPN protocol postgresql");
         return Err((Cause::Tls, missing));
@@ -149,10 +150,10 @@ async fn accept_tls(
 async fn read_packet(
     stream: &mut (impl AsyncRead + Unpin),
     startup_bytes_max: u64,
-) -> io::Result<Wanted> {
+) -> io::Result<NegotiationResult> {
     let length = u64::from(stream.read_u32().await?);
     if length > startup_bytes_max {
-        let refusal = Refusal::new(
+        let refusal = ConnectionRefusal::new(
             "08P01",
             format!(
                 "startup packet of {length} bytes: limit proxy.startup_bytes_max is \
@@ -163,16 +164,19 @@ async fn read_packet(
         return Ok(Err((Cause::StartupTooLarge, refusal)));
     }
     let Some(body) = length.checked_sub(4).filter(|body| *body >= 4) else {
-        let refusal = Refusal::new("08P01", "invalid length of startup packet");
+        let refusal = ConnectionRefusal::new("08P01", "invalid length of startup packet");
         return Ok(Err((Cause::Protocol, refusal)));
     };
-    let mut packet = vec![0; usize::try_from(body).expect("it is within the limit")];
+    let mut packet = vec![0; usize::try_from(body).expect("the length is within the limit")];
     stream.read_exact(&mut packet).await?;
     Ok(FirstPacket::decode(&packet).map_err(|error| {
         let sqlstate = match error {
             PacketError::Version { .. } => "0A000",
             PacketError::Malformed(_) => "08P01",
         };
-        (Cause::Protocol, Refusal::new(sqlstate, error.to_string()))
+        (
+            Cause::Protocol,
+            ConnectionRefusal::new(sqlstate, error.to_string()),
+        )
     }))
 }

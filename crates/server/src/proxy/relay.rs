@@ -16,16 +16,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
-use super::directory::Refusal;
-use super::metrics::Metrics;
+use super::directory::ConnectionRefusal;
+use super::metrics::ProxyMetrics;
 use super::negotiation::ClientStream;
-use super::{Ending, reached, reply};
+use super::{ShutdownPhase, reached, reply};
 
 /// How much is copied at a time, in bytes; each session holds two such buffers.
 const BUFFER_BYTES: usize = 16 << 10;
 
 /// The two connections, with what was read from them already.
-pub(super) struct Ends {
+pub(super) struct RelayStreams {
     pub client: ClientStream,
     pub early: Bytes,
     pub backend: UnixStream,
@@ -33,39 +33,42 @@ pub(super) struct Ends {
 }
 
 /// What ends a session other than its two ends.
-pub(super) struct Until {
-    pub ending: watch::Receiver<Ending>,
+pub(super) struct RelayLimits {
+    pub ending: watch::Receiver<ShutdownPhase>,
     pub closed: BoxFuture<'static, ()>,
     pub half_close: Duration,
 }
 
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum RelayEnd {
     /// The backend closed, or the client did and the backend followed.
     Finished,
     /// The client is gone while its statement still runs.
     Abandoned,
     /// The branch went away.
     BranchClosed,
-    /// Egret is stopping.
     Stopping,
 }
 
-impl End {
+impl RelayEnd {
     /// The word in the audit log.
     pub(super) fn label(self) -> &'static str {
         match self {
-            End::Finished => "finished",
-            End::Abandoned => "abandoned",
-            End::BranchClosed => "branch_closed",
-            End::Stopping => "stopping",
+            RelayEnd::Finished => "finished",
+            RelayEnd::Abandoned => "abandoned",
+            RelayEnd::BranchClosed => "branch_closed",
+            RelayEnd::Stopping => "stopping",
         }
     }
 }
 
 /// Copies both ways until the session ends.
-pub(super) async fn run(ends: Ends, until: Until, metrics: &Metrics) -> End {
+pub(super) async fn run(
+    ends: RelayStreams,
+    until: RelayLimits,
+    metrics: &ProxyMetrics,
+) -> RelayEnd {
     let half_close = until.half_close;
     let busy = AtomicBool::new(!ends.early.is_empty());
     let (client_reader, client_writer) = tokio::io::split(ends.client);
@@ -91,18 +94,18 @@ pub(super) async fn run(ends: Ends, until: Until, metrics: &Metrics) -> End {
         closed = &mut up => closed,
     };
     let patience = match client_closed {
-        Closed::Sending => half_close,
-        Closed::Entirely => Duration::ZERO,
+        ClientClose::Sending => half_close,
+        ClientClose::Entirely => Duration::ZERO,
     };
     match tokio::time::timeout(patience, down).await {
         Ok(end) => end,
-        Err(_) if busy.load(Ordering::Relaxed) => End::Abandoned,
-        Err(_) => End::Finished,
+        Err(_) if busy.load(Ordering::Relaxed) => RelayEnd::Abandoned,
+        Err(_) => RelayEnd::Finished,
     }
 }
 
 /// How the client stopped sending.
-enum Closed {
+enum ClientClose {
     /// It may still read.
     Sending,
     /// The connection is broken.
@@ -115,7 +118,7 @@ async fn upstream(
     early: Bytes,
     busy: &AtomicBool,
     received_bytes: &Counter,
-) -> Closed {
+) -> ClientClose {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut taken = early.len();
     buffer[..taken].copy_from_slice(&early);
@@ -125,7 +128,7 @@ async fn upstream(
             received_bytes.inc_by(taken as u64);
             if writer.write_all(&buffer[..taken]).await.is_err() {
                 // The backend has closed; what it said last is on its way down.
-                return Closed::Sending;
+                return ClientClose::Sending;
             }
         }
         taken = match reader.read(&mut buffer).await {
@@ -133,38 +136,38 @@ async fn upstream(
             Ok(taken) => taken,
             // A TLS connection cut without goodbye; TCP cannot tell whether the client still reads.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
-            Err(_) => return Closed::Entirely,
+            Err(_) => return ClientClose::Entirely,
         };
     }
     // A failure means that the backend is closed already.
     let _ = writer.shutdown().await;
-    Closed::Sending
+    ClientClose::Sending
 }
 
 struct Downstream<'a, R, W> {
     reader: R,
     writer: W,
-    until: Until,
+    until: RelayLimits,
     busy: &'a AtomicBool,
     sent_bytes: &'a Counter,
     messages: MessageLengths,
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Downstream<'_, R, W> {
-    async fn run(mut self, leftover: Bytes) -> End {
+    async fn run(mut self, leftover: Bytes) -> RelayEnd {
         let end = match self.copy(leftover).await {
             Ok(end) => end,
             // The client cannot be written to: it is gone.
-            Err(_) if self.busy.load(Ordering::Relaxed) => return End::Abandoned,
-            Err(_) => return End::Finished,
+            Err(_) if self.busy.load(Ordering::Relaxed) => return RelayEnd::Abandoned,
+            Err(_) => return RelayEnd::Finished,
         };
         let last = match end {
-            End::Stopping => "terminating connection due to administrator command",
-            End::BranchClosed => "terminating connection because the branch went away",
-            End::Finished | End::Abandoned => "",
+            RelayEnd::Stopping => "terminating connection due to administrator command",
+            RelayEnd::BranchClosed => "terminating connection because the branch went away",
+            RelayEnd::Finished | RelayEnd::Abandoned => "",
         };
         if !last.is_empty() && self.messages.between() {
-            let message = reply::fatal(&Refusal::new("57P01", last));
+            let message = reply::fatal(&ConnectionRefusal::new("57P01", last));
             // Whether it arrives or not, the session ends here.
             let _ = self.writer.write_all(&message).await;
         }
@@ -172,29 +175,29 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Downstream<'_, R, W> {
         end
     }
 
-    async fn copy(&mut self, leftover: Bytes) -> io::Result<End> {
+    async fn copy(&mut self, leftover: Bytes) -> io::Result<RelayEnd> {
         let mut buffer = vec![0; BUFFER_BYTES];
-        let mut awaited = Ending::Draining;
+        let mut awaited = ShutdownPhase::Draining;
         self.forward(&leftover).await?;
         loop {
-            if awaited == Ending::Closing && !self.busy.load(Ordering::Relaxed) {
-                return Ok(End::Stopping);
+            if awaited == ShutdownPhase::Closing && !self.busy.load(Ordering::Relaxed) {
+                return Ok(RelayEnd::Stopping);
             }
-            let Until { ending, closed, .. } = &mut self.until;
+            let RelayLimits { ending, closed, .. } = &mut self.until;
             tokio::select! {
                 biased;
                 // First, since a backend that never pauses would keep it from being heard.
                 () = reached(ending, awaited) => match awaited {
-                    Ending::Draining => awaited = Ending::Closing,
-                    _ => return Ok(End::Stopping),
+                    ShutdownPhase::Draining => awaited = ShutdownPhase::Closing,
+                    _ => return Ok(RelayEnd::Stopping),
                 },
                 read = self.reader.read(&mut buffer) => match read {
                     // A backend that was killed resets the socket; the client sees it close.
-                    Ok(0) | Err(_) => return Ok(End::Finished),
+                    Ok(0) | Err(_) => return Ok(RelayEnd::Finished),
                     Ok(taken) => self.forward(&buffer[..taken]).await?,
                 },
                 // Last, since the backend's own last words say more.
-                () = closed => return Ok(End::BranchClosed),
+                () = closed => return Ok(RelayEnd::BranchClosed),
             }
         }
     }

@@ -3,13 +3,13 @@
 use bytes::{BufMut, BytesMut};
 use egret_postgres::wire::{BackendKey, RawSession, scram};
 
-use super::directory::Refusal;
+use super::directory::ConnectionRefusal;
 
 /// Protocol 3.0, the only version the proxy speaks.
 const VERSION: i32 = 3 << 16;
 
 /// An ErrorResponse after which the connection ends.
-pub(super) fn fatal(refusal: &Refusal) -> BytesMut {
+pub(super) fn fatal(refusal: &ConnectionRefusal) -> BytesMut {
     let mut reply = BytesMut::new();
     let hint = refusal.hint.as_deref();
     let fields = [
@@ -55,7 +55,7 @@ pub(super) fn sasl_mechanisms() -> BytesMut {
     reply
 }
 
-/// AuthenticationSASLContinue.
+/// Encodes the message AuthenticationSASLContinue.
 pub(super) fn sasl_continue(data: &str) -> BytesMut {
     let mut reply = BytesMut::new();
     message(&mut reply, b'R', |body| {
@@ -65,7 +65,7 @@ pub(super) fn sasl_continue(data: &str) -> BytesMut {
     reply
 }
 
-/// AuthenticationSASLFinal and AuthenticationOk.
+/// Encodes the messages AuthenticationSASLFinal and AuthenticationOk.
 pub(super) fn authenticated(data: &str) -> BytesMut {
     let mut reply = BytesMut::new();
     message(&mut reply, b'R', |body| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::directory::Refusal;
+use super::directory::ConnectionRefusal;
 
 /// The name under which a branch is given in `options`.
 const BRANCH_OPTION: &str = "egret.branch";
@@ -18,22 +18,25 @@ pub struct Route {
 
 /// What a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct SessionRequest {
     pub user: String,
     pub route: Route,
-    /// The database's name as the client wrote it, with the branch. A test runner that was given `app@pr-42`
-    /// creates a database `test_app@pr-42` and connects to it: it exists under this whole name.
+    /// The database's name as the client wrote it, with the branch. A test runner that was given
+    /// `app@pr-42` creates a database `test_app@pr-42` and connects to it: it exists under this
+    /// whole name.
     pub whole_name: String,
     /// What the branch's server gets to see: everything the client set, without the branch.
     pub parameters: Vec<(String, String)>,
 }
 
-impl Wish {
+impl SessionRequest {
     /// Understands a startup packet's parameters.
-    pub(super) fn read(mut parameters: BTreeMap<String, String>) -> Result<Self, Refusal> {
+    pub(super) fn read(
+        mut parameters: BTreeMap<String, String>,
+    ) -> Result<Self, ConnectionRefusal> {
         let user = parameters.remove("user").unwrap_or_default();
         if user.is_empty() {
-            return Err(Refusal::new(
+            return Err(ConnectionRefusal::new(
                 "28000",
                 "no PostgreSQL user name specified in startup packet",
             ));
@@ -42,16 +45,17 @@ impl Wish {
             .remove("replication")
             .is_some_and(|value| asks_for_replication(&value))
         {
-            return Err(
-                Refusal::new("0A000", "replication does not pass through the proxy")
-                    .with_hint("connect to the branch's source itself"),
-            );
+            return Err(ConnectionRefusal::new(
+                "0A000",
+                "replication does not pass through the proxy",
+            )
+            .with_hint("connect to the branch's source itself"));
         }
         // PostgreSQL's default for the database is the user's name.
         let named = parameters
             .remove("database")
-            .filter(|name| !name.is_empty());
-        let named = named.unwrap_or_else(|| user.clone());
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| user.clone());
         let options = parameters.remove("options").unwrap_or_default();
         let (options, by_option) = take_branch(&options);
         if !options.is_empty() {
@@ -66,8 +70,9 @@ impl Wish {
     }
 }
 
-/// Splits `app@pr-42`. With a branch in the options the name is taken as it is, unless it ends with that branch.
-fn route(named: &str, by_option: Option<String>) -> Result<Route, Refusal> {
+/// Splits `app@pr-42`. With a branch in the options the name is taken as it is, unless it ends with
+/// that branch.
+fn route(named: &str, by_option: Option<String>) -> Result<Route, ConnectionRefusal> {
     let (database, branch) = match (named.rsplit_once('@'), by_option) {
         (Some((database, branch)), None) => (database, branch.to_owned()),
         (Some((database, branch)), Some(option)) if branch == option => (database, option),
@@ -80,11 +85,13 @@ fn route(named: &str, by_option: Option<String>) -> Result<Route, Refusal> {
             "database"
         };
         return Err(
-            Refusal::new("3D000", format!("\"{named}\" names no {missing}")).with_hint(format!(
-                "write database@branch, for example \"{}@pr-42\", or add the option \
+            ConnectionRefusal::new("3D000", format!("\"{named}\" names no {missing}")).with_hint(
+                format!(
+                    "write database@branch, for example \"{}@pr-42\", or add the option \
                  -c {BRANCH_OPTION}=pr-42",
-                if database.is_empty() { "app" } else { database }
-            )),
+                    if database.is_empty() { "app" } else { database }
+                ),
+            ),
         );
     }
     Ok(Route {

@@ -1,11 +1,12 @@
-//! Changes of tasks for one subscriber. What a slow reader has not read is bounded: the oldest goes, and
-//! it is told how much.
+//! Changes of tasks for one subscriber. The buffer of unread changes is bounded: the oldest are
+//! dropped, and the subscriber receives their number.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
+use egret_base::sync::lock;
 use egret_queue::model::TaskState;
 use egret_queue::{ChangeSink, QueueError, QueueFilter, Queues, TaskChange};
 
@@ -13,37 +14,37 @@ use super::rights;
 use crate::access::Caller;
 use crate::problem::Problem;
 
-/// Changes told at a time.
+/// Most changes that one poll returns.
 const PORTION: usize = 1_000;
 
 /// A subscription; it ends when this is dropped.
 pub(crate) struct Changes {
-    sink: Arc<Sink>,
+    sink: Arc<SubscriberSink>,
 }
 
-struct Sink {
-    /// The queues of which the subscriber is told; `None`: every one that it asked for.
+struct SubscriberSink {
+    /// The queues whose changes the subscriber may see; `None`: all that it asked for.
     filter: Option<QueueFilter>,
     changes_max: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<ChangeBuffer>,
     gone: AtomicBool,
 }
 
 #[derive(Default)]
-struct Kept {
+struct ChangeBuffer {
     changes: VecDeque<TaskChange>,
     missed: u64,
     ended: Option<QueueError>,
     waker: Option<Waker>,
 }
 
-impl Sink {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+impl SubscriberSink {
+    fn kept(&self) -> MutexGuard<'_, ChangeBuffer> {
+        lock(&self.kept)
     }
 }
 
-impl ChangeSink for Sink {
+impl ChangeSink for SubscriberSink {
     fn changed(&self, changes: &[TaskChange]) {
         let mut kept = self.kept();
         let is_within = |change: &&TaskChange| {
@@ -80,8 +81,9 @@ impl ChangeSink for Sink {
 }
 
 impl Changes {
-    /// Subscribes to changes in `names` (empty: every queue of the tenant) into `states` (empty: any).
-    pub async fn begin(
+    /// Subscribes to changes in `names` (empty: every queue of the tenant) into `states` (empty:
+    /// any).
+    pub(crate) async fn begin(
         queues: &Queues,
         caller: &Caller,
         names: &[String],
@@ -91,7 +93,7 @@ impl Changes {
             rights::require(caller, name, rights::READ)?;
         }
         let changes = Self {
-            sink: Arc::new(Sink {
+            sink: Arc::new(SubscriberSink {
                 filter: rights::watch_filter(caller),
                 changes_max: queues.config().watch_changes_max.max(1) as usize,
                 kept: Mutex::default(),
@@ -104,7 +106,7 @@ impl Changes {
     }
 
     /// The next changes, and how many were missed before them; an error when there will be no more.
-    pub fn poll_next(
+    pub(crate) fn poll_next(
         &self,
         context: &mut Context<'_>,
     ) -> Poll<Result<(Vec<TaskChange>, u64), QueueError>> {

@@ -1,31 +1,35 @@
-//! Enqueueing what one call brings: each task is answered by itself, and those that refer to each other are
-//! made together or not at all.
+//! Enqueueing what one call brings: each task is answered by itself, and those that refer to each
+//! other are made together or not at all.
 
 use std::sync::Arc;
 
 use egret_queue::model::TaskId;
 use egret_queue::{
-    ChainTask, Enqueued, Enqueues, InFlightKind, InFlightPermit, NewTask, ProduceSink, QueueError,
-    QueueHandle, Queues, check_batch,
+    ChainTask, EnqueueReceipt, Enqueues, InFlightKind, InFlightPermit, NewTask, ProduceSink,
+    QueueError, QueueHandle, Queues, check_batch,
 };
 
 use futures_util::future::join_all;
 
-use super::gather::Gathered;
-use super::{invalid, pause_after, rights};
+use super::outcome_collector::OutcomeCollector;
+use super::parameters::invalid;
+use super::rights;
 use crate::access::Caller;
 use crate::problem::Problem;
 
-/// What became of a new task.
-pub(crate) type Produced = Result<Enqueued, QueueError>;
+/// Items of a call that are worked through at a stretch, before other calls have a chance to go on:
+/// a call of the largest size takes about a millisecond, for which the thread would do nothing
+/// else.
+const STRETCH_ITEMS: usize = 128;
 
-/// A task as a caller wants it.
-pub(crate) struct Wanted<'a> {
-    /// Its queue's name.
+/// What became of a new task.
+pub(crate) type Produced = Result<EnqueueReceipt, QueueError>;
+
+/// A new task as its caller describes it.
+pub(crate) struct TaskInput<'a> {
     pub queue: &'a str,
     /// Ids of tasks to wait for; `#0`, `#1` … name others of the same call.
     pub after: Vec<&'a str>,
-    /// Everything else.
     pub task: NewTask<'a>,
 }
 
@@ -34,24 +38,23 @@ pub(crate) struct Wanted<'a> {
 pub(crate) enum Atomicity {
     /// Those that refer to each other.
     Chains,
-    /// All of them.
     Call,
 }
 
 impl Atomicity {
     /// As a caller's `atomic` says.
-    pub fn of(atomic: bool) -> Self {
+    pub(crate) fn of(atomic: bool) -> Self {
         if atomic { Self::Call } else { Self::Chains }
     }
 }
 
-/// A task whose references are read.
-struct Member<'a> {
+/// A task whose references to other tasks are parsed.
+struct ResolvedTask<'a> {
     queue: Result<Arc<QueueHandle>, QueueError>,
     task: NewTask<'a>,
-    /// Tasks outside of the call.
+    /// Tasks that it waits for outside of the call.
     ids: Vec<TaskId>,
-    /// Places of others of the call.
+    /// Indexes, in the call, of the other tasks that it waits for.
     links: Vec<usize>,
 }
 
@@ -59,7 +62,7 @@ struct Member<'a> {
 pub(crate) async fn enqueue(
     queues: &Queues,
     caller: &Caller,
-    wanted: Vec<Result<Wanted<'_>, QueueError>>,
+    wanted: Vec<Result<TaskInput<'_>, QueueError>>,
     atomicity: Atomicity,
 ) -> Result<Vec<Produced>, Problem> {
     check_batch(wanted.len())?;
@@ -91,8 +94,10 @@ pub(crate) async fn enqueue(
     for (place, outcome) in enqueue_separately(queues, &members, &alone, &in_flight).await? {
         outcomes[place] = Some(outcome);
     }
-    let together = groups.iter().filter(|group| group.len() > 1);
-    let together = together.map(|group| enqueue_together(queues, &members, group, &in_flight));
+    let together = groups
+        .iter()
+        .filter(|group| group.len() > 1)
+        .map(|group| enqueue_together(queues, &members, group, &in_flight));
     for (place, outcome) in join_all(together).await.into_iter().flatten() {
         outcomes[place] = Some(outcome);
     }
@@ -105,28 +110,28 @@ pub(crate) async fn enqueue(
 async fn read<'a>(
     queues: &Queues,
     tenant: &str,
-    wanted: Wanted<'a>,
+    wanted: TaskInput<'a>,
     place: usize,
     count: usize,
-) -> Result<Member<'a>, QueueError> {
+) -> Result<ResolvedTask<'a>, QueueError> {
     let (mut ids, mut links) = (Vec::new(), Vec::new());
     for name in &wanted.after {
         match name.strip_prefix('#') {
             None => ids.push(name.parse().map_err(|_| {
-                let reason = format!("`{name}` is neither an id nor `#` and a place");
+                let reason = format!("`{name}` is neither an id nor `#` and an index");
                 invalid("after", reason)
             })?),
             Some(number) => {
                 let link = number.parse().ok();
                 let link = link.filter(|link| *link < count && *link != place);
-                let reason = || format!("`{name}` is no other task of this call");
+                let reason = || format!("`{name}` is not another task of this request");
                 links.push(link.ok_or_else(|| invalid("after", reason()))?);
             }
         }
     }
     links.sort_unstable();
     links.dedup();
-    Ok(Member {
+    Ok(ResolvedTask {
         queue: queues.queue(tenant, wanted.queue).await,
         task: wanted.task,
         ids,
@@ -134,12 +139,15 @@ async fn read<'a>(
     })
 }
 
-/// The places of the tasks, those together that are made together.
-fn groups(members: &[Result<Member<'_>, QueueError>], atomicity: Atomicity) -> Vec<Vec<usize>> {
+/// Indexes of the tasks, grouped by what is enqueued atomically.
+fn groups(
+    members: &[Result<ResolvedTask<'_>, QueueError>],
+    atomicity: Atomicity,
+) -> Vec<Vec<usize>> {
     if atomicity == Atomicity::Call {
         return vec![(0..members.len()).collect()];
     }
-    // A union-find with path halving: each place leads to another of its group, or to itself.
+    // A union-find with path halving: each entry points to another of its group, or to itself.
     let mut leads: Vec<usize> = (0..members.len()).collect();
     fn root(leads: &mut [usize], mut at: usize) -> usize {
         while leads[at] != at {
@@ -164,34 +172,43 @@ fn groups(members: &[Result<Member<'_>, QueueError>], atomicity: Atomicity) -> V
 
 async fn enqueue_separately(
     queues: &Queues,
-    members: &[Result<Member<'_>, QueueError>],
+    members: &[Result<ResolvedTask<'_>, QueueError>],
     places: &[usize],
     in_flight: &Arc<InFlightPermit>,
 ) -> Result<Vec<(usize, Produced)>, QueueError> {
-    let gathered = Gathered::<Produced>::new(places.len(), in_flight.clone());
+    let gathered = OutcomeCollector::<Produced>::new(places.len(), in_flight.clone());
     submit(queues, members, places, &gathered).await?;
     let outcomes = gathered.all().await;
     Ok(places.iter().copied().zip(outcomes).collect())
 }
 
+/// Gives other calls a chance to go on after a stretch of items.
+async fn pause_after(place: usize) {
+    if (place + 1).is_multiple_of(STRETCH_ITEMS) {
+        tokio::task::yield_now().await;
+    }
+}
+
 async fn submit(
     queues: &Queues,
-    members: &[Result<Member<'_>, QueueError>],
+    members: &[Result<ResolvedTask<'_>, QueueError>],
     places: &[usize],
-    gathered: &Arc<Gathered<Produced>>,
+    gathered: &Arc<OutcomeCollector<Produced>>,
 ) -> Result<(), QueueError> {
     let mut refused = Vec::new();
     let mut enqueues = Enqueues::new(queues)?;
     for (number, place) in (0..).zip(places) {
-        let added = members[*place].as_ref().map_err(Clone::clone);
-        let added = added.and_then(|member| {
-            let queue = member.queue.as_ref().map_err(Clone::clone)?;
-            let task = NewTask {
-                after: &member.ids,
-                ..member.task.clone()
-            };
-            enqueues.add(number, queue, &task)
-        });
+        let added = members[*place]
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|member| {
+                let queue = member.queue.as_ref().map_err(Clone::clone)?;
+                let task = NewTask {
+                    after: &member.ids,
+                    ..member.task.clone()
+                };
+                enqueues.add(number, queue, &task)
+            });
         if let Err(error) = added {
             refused.push((number, Err(error)));
         }
@@ -207,7 +224,7 @@ async fn submit(
 
 async fn enqueue_together(
     queues: &Queues,
-    members: &[Result<Member<'_>, QueueError>],
+    members: &[Result<ResolvedTask<'_>, QueueError>],
     group: &[usize],
     in_flight: &Arc<InFlightPermit>,
 ) -> Vec<(usize, Produced)> {
@@ -240,12 +257,15 @@ async fn enqueue_together(
 }
 
 fn chain_task<'a>(
-    member: &'a Result<Member<'a>, QueueError>,
+    member: &'a Result<ResolvedTask<'a>, QueueError>,
     group: &[usize],
 ) -> Result<ChainTask<'a>, QueueError> {
     let member = member.as_ref().map_err(Clone::clone)?;
-    let links = member.links.iter();
-    let links = links.map(|link| group.binary_search(link).expect("it is in the same group"));
+    let links = member.links.iter().map(|link| {
+        group
+            .binary_search(link)
+            .expect("linked tasks are in the same group")
+    });
     Ok(ChainTask {
         queue: member.queue.clone()?,
         task: NewTask {

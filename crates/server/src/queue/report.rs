@@ -1,39 +1,39 @@
-//! What workers say about the tasks they hold, each word answered by itself.
+//! Reports of workers on the tasks that they lease; each is answered by itself.
 
 use std::sync::Arc;
 
 use egret_queue::model::Lease;
 use egret_queue::{
-    Format, InFlightKind, Manifest, QueueError, Queues, ReportSink, Reports, Said, check_batch,
+    Format, InFlightKind, Manifest, QueueError, Queues, ReportKind, ReportSink, Reports,
+    check_batch,
 };
 
-use super::gather::Gathered;
+use super::outcome_collector::OutcomeCollector;
 use super::rights;
 use crate::access::Caller;
 
 /// Bytes of an error or a reason that are kept.
 const WORDS_BYTES_MAX: usize = 8_000;
 
-/// A worker's word about a task.
-pub(crate) struct Word<'a> {
+/// A worker's report on one task.
+pub(crate) struct ReportItem<'a> {
     /// The lease, as bytes.
     pub lease: &'a [u8],
-    /// What it says.
-    pub said: Said,
+    pub said: ReportKind,
     /// A result, an error or a reason.
     pub text: &'a [u8],
-    /// What a result is.
+    /// The format of `text` if it is a result.
     pub format: Format,
     /// Of a completion: its attachments, where it has some.
     pub manifest: Option<&'a Manifest>,
 }
 
-/// As much of what a worker says as is kept, cut between characters.
-pub(crate) fn words(text: &str) -> &[u8] {
+/// The first [`WORDS_BYTES_MAX`] bytes of an error or a reason, cut between characters.
+pub(crate) fn truncate_at_char(text: &str) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(WORDS_BYTES_MAX)]
 }
 
-/// What a completion by this lease names, where it names something.
+/// The manifest of the attachments that a completion names; `None` if it names none.
 pub(crate) async fn manifest(
     queues: &Queues,
     tenant: &str,
@@ -51,12 +51,12 @@ pub(crate) async fn manifest(
 pub(crate) async fn report<'a>(
     queues: &Queues,
     caller: &Caller,
-    said: impl ExactSizeIterator<Item = Result<Word<'a>, QueueError>>,
+    said: impl ExactSizeIterator<Item = Result<ReportItem<'a>, QueueError>>,
 ) -> Result<Vec<Result<(), QueueError>>, QueueError> {
     check_batch(said.len())?;
     let in_flight = queues.in_flight(caller.tenant());
     let in_flight = in_flight.enter(InFlightKind::Reports, said.len()).await;
-    let gathered = Gathered::<Result<(), QueueError>>::new(said.len(), Arc::new(in_flight));
+    let gathered = OutcomeCollector::<Result<(), QueueError>>::new(said.len(), Arc::new(in_flight));
     submit(queues, caller, said, &gathered)?;
     Ok(gathered.all().await)
 }
@@ -64,8 +64,8 @@ pub(crate) async fn report<'a>(
 fn submit<'a>(
     queues: &Queues,
     caller: &Caller,
-    said: impl Iterator<Item = Result<Word<'a>, QueueError>>,
-    gathered: &Arc<Gathered<Result<(), QueueError>>>,
+    said: impl Iterator<Item = Result<ReportItem<'a>, QueueError>>,
+    gathered: &Arc<OutcomeCollector<Result<(), QueueError>>>,
 ) -> Result<(), QueueError> {
     let mut refused = Vec::new();
     let mut reports = Reports::new(queues, caller.tenant())?.within(rights::work_filter(caller));

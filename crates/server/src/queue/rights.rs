@@ -1,10 +1,11 @@
-//! What a caller may do in which queues, as both doors ask it.
+//! Which actions a caller may take in which queues, for HTTP and gRPC alike.
 //!
 //! | action | operations |
 //! |---|---|
 //! | `produce` | enqueue; read and await a task by its id |
 //! | `work` | claim, report, send attachments |
-//! | `operate` | make, change, pause, purge, delete queues and schedules; cancel, requeue, delete tasks; without the payloads of either |
+//! | `operate` | make, change, pause, purge, delete queues and schedules; cancel, requeue, delete |
+//! | | tasks; without the payloads of either |
 //! | `read` | look at queues, schedules and tasks; watch |
 //! | `write` | `produce`, `work` and `operate`, but for reading results |
 
@@ -61,8 +62,8 @@ pub(crate) async fn require_task(
     }
 }
 
-/// Insists that a caller may delete a task, or a callback by its id: that takes operating the queue of the task whose
-/// end it reports.
+/// Insists that a caller may delete a task, or a callback by its id: that takes operating the queue
+/// of the task whose end it reports.
 ///
 /// # Errors
 /// As those of [`require_task`].
@@ -83,8 +84,8 @@ pub(crate) async fn require_deletion(
     }
 }
 
-/// How much of a task of `queue` a caller is shown that has changed it: to operate a queue is not to read
-/// payloads and results.
+/// How much of a task of `queue` a caller is shown that has changed it: to operate a queue is not
+/// to read payloads and results.
 fn detail(caller: &Caller, queue: &str) -> Detail {
     if reach(caller, RESULT).covers(queue) {
         Detail::Whole
@@ -184,8 +185,8 @@ pub(crate) async fn require_schedule_name(
     }
 }
 
-/// The filter by which a partition refuses reports on tasks of other queues; `None` for a caller who
-/// works in all of them.
+/// The filter by which a partition refuses reports on tasks of other queues; `None` for a caller
+/// that may work in all of them.
 pub(crate) fn work_filter(caller: &Caller) -> Option<QueueFilter> {
     filter(caller, WORK)
 }

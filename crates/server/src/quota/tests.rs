@@ -1,6 +1,6 @@
 //! Shares of tokens and tenants.
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 
 use super::*;
 
@@ -9,9 +9,9 @@ fn quotas() -> Arc<Quotas> {
         concurrency_max: 4,
         concurrency_per_tenant_max: 3,
         concurrency_per_token_max: 2,
-        body_memory_max: Size(100),
-        body_memory_per_tenant_max: Size(60),
-        body_memory_per_token_max: Size(50),
+        body_memory_max: ByteSize(100),
+        body_memory_per_tenant_max: ByteSize(60),
+        body_memory_per_token_max: ByteSize(50),
         ..ServerConfig::default()
     })
 }
@@ -121,7 +121,7 @@ fn changed_limits_hold_for_requests_from_then_on() {
 
 #[test]
 fn every_limit_that_can_change_is_named() {
-    let scopes = [Scope::All, Scope::Tenant, Scope::Token];
+    let scopes = [QuotaScope::All, QuotaScope::Tenant, QuotaScope::Token];
     let settings = Resource::CONFIGURED
         .into_iter()
         .flat_map(|resource| scopes.map(|scope| resource.setting(scope)));

@@ -1,4 +1,4 @@
-//! What every request comes through before its handler.
+//! The layer that every request passes before its handler.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,21 +9,22 @@ use axum::response::{IntoResponse, Response};
 use egret_base::lifecycle::Failures;
 use utoipa_axum::router::OpenApiRouter;
 
-use super::{Builder, FailedParts};
-use crate::access::{Decision, Gate};
+use super::Builder;
+use crate::access::{Authorizer, Decision};
 use crate::admit::Admission;
 use crate::error::RequestError;
 use crate::grpc::GrpcService;
+use crate::metrics::FailedParts;
 use crate::observe::{Observer, observe};
 use crate::problem::Problem;
 use crate::tokens::TokenError;
 
-/// What every request comes through. One layer and not three: each costs every request a handful of
-/// allocations.
-pub(super) struct Entrance {
+/// The layer before every handler: observation, admission and authorization. One layer instead of
+/// three, as each costs every request some allocations.
+pub(super) struct RequestLayer {
     pub(super) observer: Arc<Observer>,
     pub(super) admission: Admission,
-    pub(super) gate: Gate,
+    pub(super) gate: Authorizer,
     pub(super) failed: FailedServices,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct FailedServices {
 }
 
 impl FailedServices {
-    /// Notes that a service answers these routes.
+    /// Registers the service that these routes belong to.
     pub(super) fn answer(&mut self, service: &'static str, routes: impl Iterator<Item = String>) {
         self.by_route.extend(routes.map(|route| (route, service)));
     }
@@ -60,7 +61,7 @@ impl FailedServices {
 }
 
 impl Builder {
-    /// Tells the doors what does not work, so that requests for it are refused with the reason.
+    /// Sets the services that failed to start: requests for them are refused with the reason.
     pub fn failures(mut self, failures: Failures, failed_parts: FailedParts) -> Self {
         self.deps
             .metrics
@@ -77,7 +78,8 @@ impl Builder {
         self.route(routes)
     }
 
-    /// Says why the service `part` could not start where a path begins with `prefix`: it has no routes.
+    /// Says why the service `part` could not start where a path begins with `prefix`: it has no
+    /// routes.
     pub fn absent(mut self, part: &'static str, prefix: &'static str) -> Self {
         self.failed.absent.push((prefix, part));
         self
@@ -92,12 +94,12 @@ impl Builder {
 }
 
 pub(super) async fn enter(
-    State(entrance): State<Arc<Entrance>>,
+    State(entrance): State<Arc<RequestLayer>>,
     path: Option<MatchedPath>,
     request: Request,
     next: Next,
 ) -> Response {
-    let Entrance {
+    let RequestLayer {
         observer,
         admission,
         gate,
@@ -110,18 +112,19 @@ pub(super) async fn enter(
             return Problem::from(error).into_response();
         }
         let path = path.as_ref();
-        // Before anything is held for the request: a client without a token takes nothing from the others.
+        // Authorize before any quota is taken: a client without a token uses no resources of
+        // others.
         let mut decision = gate.examine(path, &request, &context);
-        if let (Decision::Verify(text), Some(path)) = (&decision, path) {
+        if let Decision::Verify(text, guarded) = &decision {
             let client = context.client().map(|client| client.ip);
             // Rare: boxed, so that the future of every other request stays small.
             let token = Box::pin(gate.verify(text, client)).await;
-            decision = gate.decide(path, &request, &context, token);
+            decision = gate.decide(guarded, &request, &context, token);
         }
         let refusal = match decision {
             Decision::Pass => failed.refuse(path, request.uri().path()),
             Decision::Refuse(refusal) => Some(refusal),
-            Decision::Verify(_) => Some(Problem::from(TokenError::Invalid).into_response()),
+            Decision::Verify(..) => Some(Problem::from(TokenError::Invalid).into_response()),
         };
         if let Some(refusal) = refusal {
             return refusal;

@@ -1,4 +1,4 @@
-//! What the server does to its tokens beside requests.
+//! Background tasks of the token store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
 /// How often it is looked whether tokens have expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Writes times of last use behind the requests' backs, and once more at the end.
+/// Writes times of last use in the background, and once more at the end.
 pub(super) async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationToken) {
     let unwritable = Condition::new("state_unwritable", "times of last use");
     loop {
@@ -25,11 +25,11 @@ pub(super) async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationT
         let tokens = tokens.clone();
         let written = tokio::task::spawn_blocking(move || tokens.write_last_used()).await;
         match written {
-            Ok(Ok(())) => unwritable.recover("times of last use are written again"),
+            Ok(Ok(())) => unwritable.recover("writing times of last use works again"),
             Ok(Err(error)) => {
                 unwritable.fail(&error, "cannot write times of last use of tokens; retrying")
             }
-            Err(error) => tracing::error!(%error, "writing times of last use failed"),
+            Err(error) => tracing::error!(%error, "the writer of times of last use panicked"),
         }
         if last {
             return;
@@ -53,12 +53,10 @@ pub(super) async fn end_expired_tokens(tokens: Arc<Tokens>, stopping: Cancellati
         let tokens = tokens.clone();
         let written = tokio::task::spawn_blocking(move || tokens.write_ends()).await;
         match written {
-            Ok(Ok(())) => unwritable.recover("which tokens have expired is written again"),
-            // They have ended in memory all the same.
-            Ok(Err(error)) => {
-                unwritable.fail(&error, "cannot write which tokens have expired; retrying")
-            }
-            Err(error) => tracing::error!(%error, "writing which tokens have expired panicked"),
+            Ok(Ok(())) => unwritable.recover("writing expired tokens works again"),
+            // The tokens have ended in memory nevertheless.
+            Ok(Err(error)) => unwritable.fail(&error, "cannot write expired tokens; retrying"),
+            Err(error) => tracing::error!(%error, "the writer of expired tokens panicked"),
         }
     }
 }

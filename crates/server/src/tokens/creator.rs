@@ -17,7 +17,7 @@ impl TokenRequest {
         if !creator.is_operators() && *tenant != creator.tenant {
             let own = &creator.tenant;
             return Err(exceeds(format!(
-                "it makes tokens of its tenant `{own}` only"
+                "it can create tokens of its tenant `{own}` only"
             )));
         }
         if let Some(scope) = self.scopes.iter().find(|scope| !creator.allows(scope)) {
@@ -28,7 +28,7 @@ impl TokenRequest {
                 .unwrap_or(u64::MAX)
                 .max(1);
             if self.ttl_ms.is_some_and(|ttl_ms| ttl_ms > left_ms) {
-                return Err(exceeds(format!("it ends at {end} itself")));
+                return Err(exceeds(format!("it expires at {end} itself")));
             }
             self.ttl_ms = Some(self.ttl_ms.unwrap_or(left_ms));
         }

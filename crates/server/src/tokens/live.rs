@@ -70,7 +70,8 @@ impl LiveToken {
         live
     }
 
-    /// A token that is not in the store: its holder proves it in another way than by a secret of Egret's.
+    /// A token that is not in the store: its holder proves it in another way than by a secret of
+    /// Egret's.
     pub(crate) fn without_secret(token: Token, used_at: Timestamp) -> Self {
         let live = Self::new(token, [0; 32]);
         live.note_use(used_at);

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::TokenError;
 use super::scope::Scope;
 
-/// The tenant of whoever names none.
+/// The tenant of tokens whose request names none.
 pub const DEFAULT_TENANT: &str = "default";
 
 pub(crate) const NAME_LENGTH_MAX: usize = 100;
@@ -31,26 +31,27 @@ pub struct Token {
     /// The public part of the token, 12 characters.
     #[schema(example = "k3m9x2p7q4w8")]
     pub id: String,
-    /// What its maker called it.
+    /// The name given by its creator.
     #[schema(example = "ci")]
     pub name: String,
-    /// The tenant whose things its holder sees.
+    /// The tenant of the token.
     #[schema(example = "default")]
     pub tenant: String,
-    /// What its holder may do: `admin`, or `<area>:<action>`, or `<area>/<name>:<action>`.
+    /// The permissions of the token: `admin`, or `<area>:<action>`, or `<area>/<name>:<action>`.
     #[schema(example = json!(["branches:read", "branches:write"]))]
     pub scopes: Vec<String>,
-    /// What is true of its holder, for documents that are seen by those of whom it is: values by names.
+    /// Claims of the token: values by name. They decide which documents the token may read in
+    /// collections that declare `claims`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(example = json!({"school": ["255901"]}))]
     pub claims: BTreeMap<String, BTreeSet<String>>,
-    /// When it was made, RFC 3339.
+    /// When it was created, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
-    /// When it ends, RFC 3339; null when it does not.
+    /// When it expires, RFC 3339; null if it does not.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<Timestamp>,
-    /// When it was last used, to the minute, RFC 3339; null when never.
+    /// When it was last used, to the minute, RFC 3339; null if never.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_used_at: Option<Timestamp>,
 }
@@ -76,24 +77,26 @@ impl fmt::Debug for NewToken {
     }
 }
 
-/// What a new token shall be.
+/// A request for a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
-    /// A name for people, 1 to 100 characters.
+    /// A descriptive name, 1 to 100 characters.
     #[schema(min_length = 1, max_length = 100, example = "ci")]
     pub name: String,
-    /// At least one of `admin`, `<area>:read`, `<area>:write`, `<area>:*`; of the queue also `:produce`,
-    /// `:work`, `:operate`. `<area>/<name>:<action>` is of one queue, view, branch or collection alone.
+    /// At least one of `admin`, `<area>:read`, `<area>:write`, `<area>:*`; of the queue also
+    /// `:produce`, `:work`, `:operate`. `<area>/<name>:<action>` is for one queue, view, branch or
+    /// collection only.
     #[schema(min_items = 1, max_items = 64, example = json!(["branches:*"]))]
     pub scopes: Vec<String>,
-    /// What is true of its holder: up to 1,000 values by names, of up to 32.
+    /// Claims of the token: up to 32 names, with up to 1,000 values each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claims: BTreeMap<String, BTreeSet<String>>,
     /// The tenant, 1 to 63 of `a-z`, `0-9`, `_` and `-`; the caller's when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Milliseconds until it ends; when absent it has no end, or that of the token that makes it.
+    /// Milliseconds until the token expires; when absent, it does not expire, or expires with the
+    /// token that creates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, example = 86_400_000)]
     pub ttl_ms: Option<u64>,
@@ -151,7 +154,7 @@ impl TokenRequest {
             Some(ttl_ms) if ttl_ms == 0 || ttl_ms > TTL_MS_MAX => Err(TokenError::Field {
                 field: "ttl_ms",
                 message: format!(
-                    "{ttl_ms} is out of range: 1 to {TTL_MS_MAX} ms, or leave it out for a token without end"
+                    "{ttl_ms} is out of range: 1 to {TTL_MS_MAX} ms, or omit it for a token that does not expire"
                 ),
             }),
             ttl_ms => Ok(ttl_ms.map(Duration::from_millis)),

@@ -1,8 +1,10 @@
-//! Scopes: `admin`, or an area (an engine, or one of the server's own) with an action; in some areas a part of it.
+//! Scopes: `admin`, or an area (an engine, or one of the server's own) with an action; in some
+//! areas a part of it.
 //!
 //! `queue/orders:produce` is the action `produce` on the part `orders` of the area `queue`. A part
-//! that ends in `*` is a prefix of names. What an operation needs is written without a part: a token
-//! with a part of the area passes, and its [`Reach`] is compared with the name where that is known.
+//! that ends in `*` is a prefix of names. What an operation needs is written without a part: a
+//! token with a part of the area passes, and its [`Reach`] is compared with the name where that is
+//! known.
 
 use std::fmt;
 
@@ -31,7 +33,7 @@ const PART_BYTES_MAX: usize = 128;
 /// What a token allows or an operation needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything.
+    /// Every action in every area.
     Admin,
     /// One action in one area.
     Area {
@@ -47,9 +49,9 @@ pub enum Scope {
 /// What may be done in an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Look.
+    /// Read, without changing anything.
     Read,
-    /// Change.
+    /// Change: create, alter and delete.
     Write,
     /// Enqueue tasks, and read the results of tasks by their ids.
     Produce,
@@ -57,7 +59,7 @@ pub enum Action {
     Work,
     /// Make, change, pause, purge and delete queues and schedules; cancel, requeue, delete tasks.
     Operate,
-    /// All of them.
+    /// All actions of the area.
     Any,
 }
 
@@ -89,7 +91,7 @@ impl Action {
 /// The parts of an area in which a token allows an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Every part.
+    /// Every part of the area.
     All,
     /// The parts with these names; one that ends in `*` is a prefix.
     Parts(Vec<String>),
@@ -112,11 +114,11 @@ impl Reach {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a scope{}: write `admin`, or one of {} with `:read`, `:write` or `:*` (of `queue` also `:produce`, `:work`, `:operate`); {} take a name, as in `queue/orders:produce`", meant(.suggestion), .areas.join(", "), AREAS_WITH_PARTS.map(|area| format!("`{area}`")).join(", "))]
 pub struct ScopeError {
-    /// What was written.
+    /// The text that is not a scope.
     pub text: String,
     /// The area that was probably meant.
     pub suggestion: Option<&'static str>,
-    /// The known areas.
+    /// Names of the known areas.
     pub areas: Vec<&'static str>,
 }
 
@@ -161,22 +163,26 @@ impl Scope {
         let letter = "[A-Za-z0-9_.:-]";
         let name = format!("{letter}{{1,{PART_BYTES_MAX}}}");
         let prefix = format!("{letter}{{0,{PART_BYTES_MAX}}}[*]");
-        let alternatives = areas.iter().map(|area| {
-            let part = if !AREAS_WITH_PARTS.contains(area) {
-                String::new()
-            } else if *area == AREA_WITHOUT_PREFIXES {
-                format!("(?:/{name})?")
-            } else {
-                format!("(?:/(?:{name}|{prefix}))?")
-            };
-            let actions = Action::ALL
-                .iter()
-                .filter(|(_, action)| Action::parse(action, area).is_some())
-                .map(|(_, action)| action.replace('*', "[*]"));
-            let actions = actions.collect::<Vec<_>>().join("|");
-            format!("{area}{part}:(?:{actions})")
-        });
-        let alternatives = alternatives.collect::<Vec<_>>().join("|");
+        let alternatives = areas
+            .iter()
+            .map(|area| {
+                let part = if !AREAS_WITH_PARTS.contains(area) {
+                    String::new()
+                } else if *area == AREA_WITHOUT_PREFIXES {
+                    format!("(?:/{name})?")
+                } else {
+                    format!("(?:/(?:{name}|{prefix}))?")
+                };
+                let actions = Action::ALL
+                    .iter()
+                    .filter(|(_, action)| Action::parse(action, area).is_some())
+                    .map(|(_, action)| action.replace('*', "[*]"))
+                    .collect::<Vec<_>>()
+                    .join("|");
+                format!("{area}{part}:(?:{actions})")
+            })
+            .collect::<Vec<_>>()
+            .join("|");
         format!("^(?:{ADMIN}|{alternatives})$")
     }
 
@@ -218,8 +224,8 @@ fn is_part(area: &str, part: &str) -> bool {
 }
 
 impl Token {
-    /// Whether the token allows what `needed` asks, in some part of its area at least. An `admin` of
-    /// another tenant than the operator's has no right to what concerns the whole server.
+    /// Whether the token allows what `needed` asks, in some part of its area at least. An `admin`
+    /// of another tenant than the operator's has no right to what concerns the whole server.
     pub fn allows(&self, needed: &str) -> bool {
         self.scopes.iter().any(|granted| {
             if granted == ADMIN {
@@ -231,7 +237,7 @@ impl Token {
     }
 
     /// Whether it belongs to the tenant of the operator.
-    pub fn is_operators(&self) -> bool {
+    pub(crate) fn is_operators(&self) -> bool {
         self.tenant == DEFAULT_TENANT
     }
 

@@ -24,17 +24,17 @@ pub struct MalformedToken;
 
 /// A token as its holder presents it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Presented {
+pub struct PresentedToken {
     id: String,
     secret: String,
 }
 
-impl Presented {
+impl PresentedToken {
     /// Reads a token's text.
     ///
     /// # Errors
     /// [`MalformedToken`].
-    pub fn parse(text: &str) -> Result<Self, MalformedToken> {
+    pub(crate) fn parse(text: &str) -> Result<Self, MalformedToken> {
         let rest = text.strip_prefix(PREFIX).ok_or(MalformedToken)?;
         if !rest.is_ascii() || rest.len() != ID_LENGTH + 1 + SECRET_LENGTH {
             return Err(MalformedToken);
@@ -51,8 +51,7 @@ impl Presented {
         })
     }
 
-    /// A new token.
-    pub fn generate(entropy: &dyn Entropy) -> Self {
+    pub(crate) fn generate(entropy: &dyn Entropy) -> Self {
         let mut id = [0_u8; ID_LENGTH];
         entropy.fill(&mut id);
         let mut secret = [0_u8; 32];
@@ -66,28 +65,27 @@ impl Presented {
         }
     }
 
-    /// The public part.
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
     /// The whole token, secret included.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!("{PREFIX}{}_{}", self.id, self.secret)
     }
 
     /// The SHA-256 of the secret's text.
-    pub fn sha256(&self) -> [u8; 32] {
+    pub(crate) fn sha256(&self) -> [u8; 32] {
         Sha256::digest(self.secret.as_bytes()).into()
     }
 
     /// Whether the secret has this SHA-256; takes the same time whatever the answer.
-    pub fn matches(&self, sha256: &[u8; 32]) -> bool {
+    pub(crate) fn matches(&self, sha256: &[u8; 32]) -> bool {
         self.sha256().ct_eq(sha256).into()
     }
 }
 
-impl fmt::Debug for Presented {
+impl fmt::Debug for PresentedToken {
     /// Shows the public part only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Presented({PREFIX}{}_…)", self.id)

@@ -392,7 +392,7 @@ fn a_wrong_secret_is_refused() {
     let bench = Bench::new();
     let tokens = bench.open();
     let made = tokens.create(&request(&["admin"])).unwrap();
-    let other = Presented::generate(&SeededEntropy::new(5));
+    let other = PresentedToken::generate(&SeededEntropy::new(5));
     let forged = made
         .token
         .replace(secret_of(&made.token), secret_of(&other.text()));
@@ -476,15 +476,15 @@ proptest! {
 proptest! {
     #[test]
     fn parsing_never_panics(text in ".{0,80}", near in "egret_[0-9a-zé_-]{0,60}") {
-        let _ = Presented::parse(&text);
-        let _ = Presented::parse(&near);
+        let _ = PresentedToken::parse(&text);
+        let _ = PresentedToken::parse(&near);
         let _ = Scope::parse(&text, &["branches"]);
     }
 
     #[test]
     fn generated_tokens_round_trip(seed in any::<u64>()) {
-        let token = Presented::generate(&SeededEntropy::new(seed));
+        let token = PresentedToken::generate(&SeededEntropy::new(seed));
         prop_assert_eq!(token.text().len(), 6 + 12 + 1 + 43);
-        prop_assert_eq!(Presented::parse(&token.text()), Ok(token));
+        prop_assert_eq!(PresentedToken::parse(&token.text()), Ok(token));
     }
 }

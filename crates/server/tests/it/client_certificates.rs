@@ -1,4 +1,4 @@
-//! Certificates of clients: who gets a TLS session, and that a token is needed all the same.
+//! Certificates of clients: which ones get a TLS session, and that a token is needed all the same.
 
 use std::path::Path;
 
@@ -125,14 +125,16 @@ async fn an_optional_certificate_must_be_valid_where_it_is_shown() {
     walled.house.close().await;
 }
 
-/// A session that is resumed shows no certificate again, so a change of authorities forgets sessions.
+/// A session that is resumed shows no certificate again, so a change of authorities forgets
+/// sessions.
 #[tokio::test]
 async fn another_authority_holds_for_new_connections_at_once() {
     let walled = TlsHouse::open("required").await;
     let next = Authority::new();
     let (known, later) = (walled.authority.identity(), next.identity());
     let url = format!("{}/v1/tokens", walled.house.base);
-    // Without connections in reserve each request is a connection, which resumes a session where it can.
+    // Without connections in reserve each request is a connection, which resumes a session where it
+    // can.
     let trusted = Certificate::from_pem(walled.authority.0.pem().as_bytes()).unwrap();
     let builder = client_builder().pool_max_idle_per_host(0).identity(known);
     let client = builder.tls_certs_merge([trusted]).build().unwrap();

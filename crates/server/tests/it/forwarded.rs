@@ -1,8 +1,9 @@
-//! The address of a client behind a reverse proxy, in the access log and the audit log, over HTTP and gRPC; and what
-//! others than the proxy cause by naming one.
+//! The address of a client behind a reverse proxy, in the access log and the audit log, over HTTP
+//! and gRPC; and what others than the proxy cause by naming one.
 
 use std::net::IpAddr;
 
+use egret_base::test_support::eventually;
 use egret_server::AuditLog;
 use reqwest::Client;
 
@@ -11,7 +12,7 @@ use crate::house::{House, Site};
 /// The address of the proxy that the server trusts.
 const PROXY: &str = "127.0.0.1";
 
-/// An address of somebody else.
+/// The address of a client that is not the proxy.
 const STRANGER: &str = "127.0.0.2";
 
 async fn house() -> House {
@@ -27,15 +28,15 @@ fn client(address: &str) -> reqwest::ClientBuilder {
     Client::builder().no_proxy().local_address(address)
 }
 
-/// Sends a request that is refused for want of a token, and returns the address that the audit log has for it.
+/// Sends a request that is refused for want of a token, and returns the address that the audit log
+/// has for it.
 async fn address_of(house: &House, client: &Client, headers: &[(&str, &str)]) -> String {
     let mut request = client.get(format!("{}/v1/tokens", house.base));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     assert_eq!(request.send().await.unwrap().status(), 401);
-    let audit = house.get("/v1/audit?limit=1").await;
-    let audit: serde_json::Value = audit.json().await.unwrap();
+    let audit: serde_json::Value = house.get("/v1/audit?limit=1").await.json().await.unwrap();
     audit["items"][0]["address"].as_str().unwrap().to_owned()
 }
 
@@ -91,8 +92,9 @@ async fn the_client_of_a_grpc_call_is_named_alike() {
     for (number, (address, expected)) in cases.into_iter().enumerate() {
         let client = client(address).http2_prior_knowledge().build().unwrap();
         let url = format!("{}/grpc.health.v1.Health/Check", house.base);
-        let call = client.post(url).header("content-type", "application/grpc");
-        let call = call
+        let call = client
+            .post(url)
+            .header("content-type", "application/grpc")
             .header("te", "trailers")
             .header("x-forwarded-for", "203.0.113.7");
         // An empty message.
@@ -101,16 +103,14 @@ async fn the_client_of_a_grpc_call_is_named_alike() {
         response.bytes().await.unwrap();
         let line = format!("client={expected}");
         // The line is written when the server has seen the end of the call.
-        let logged = loop {
+        let logged = eventually("the call is logged", async || {
             let log = house.log();
             let mut calls = log
                 .lines()
                 .filter(|line| line.contains("/grpc.health.v1.Health/"));
-            if let Some(call) = calls.nth(number) {
-                break call.to_owned();
-            }
-            tokio::task::yield_now().await;
-        };
+            calls.nth(number).map(str::to_owned)
+        })
+        .await;
         assert!(logged.contains(&line), "{logged}");
     }
     house.close().await;

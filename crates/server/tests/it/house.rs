@@ -1,4 +1,4 @@
-//! A server of its own for each test, with a clock that stands still and a log that is read.
+//! A server of its own for each test, with a manual clock and a log that is checked.
 //!
 //! The tests run on one thread each, so that the log captured is the test's own.
 
@@ -16,7 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 pub use egret_server::Builder;
 
-/// A running server.
+/// A running server and its parts.
 pub struct House {
     pub server: Arc<Server>,
     pub tokens: Arc<Tokens>,
@@ -167,7 +167,7 @@ pub fn client() -> reqwest::Client {
 }
 
 pub fn client_builder() -> reqwest::ClientBuilder {
-    // Every test may be the first; whoever comes second finds it installed.
+    // The first test of the process installs the provider; for later ones this fails harmlessly.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy()
 }

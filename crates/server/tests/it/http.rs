@@ -152,8 +152,8 @@ async fn a_limit_of_a_list_that_is_none_says_what_is_wrong() {
     let house = House::open().await;
     for (limit, part) in [
         ("-1", "limit: must be a whole number of 0 or more"),
-        ("0", "is not from 1 to 1000"),
-        ("1001", "is not from 1 to 1000"),
+        ("0", "is not in the range 1 to 1000"),
+        ("1001", "is not in the range 1 to 1000"),
         ("99999999999999999999", "limit: the number is too large"),
         ("", "limit: must be a whole number of 0 or more"),
     ] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::routing::get;
-use egret_base::settings::{Size, Span};
+use egret_base::settings::{ByteSize, ConfigDuration};
 use egret_base::{Entropy, SeededEntropy};
 use reqwest::{Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,12 +16,12 @@ use crate::house::{House, problem};
 
 /// A handler that tells when it was entered and waits until it is let go.
 #[derive(Clone)]
-pub struct Held {
+pub struct BlockingHandler {
     pub entered: Arc<Semaphore>,
     pub released: Arc<Semaphore>,
 }
 
-impl Held {
+impl BlockingHandler {
     pub fn new() -> Self {
         Self {
             entered: Arc::new(Semaphore::new(0)),
@@ -45,7 +45,7 @@ impl Held {
     }
 }
 
-async fn held(State(held): State<Held>) -> &'static str {
+async fn held(State(held): State<BlockingHandler>) -> &'static str {
     held.entered.add_permits(1);
     held.released.acquire().await.unwrap().forget();
     "done"
@@ -54,7 +54,7 @@ async fn held(State(held): State<Held>) -> &'static str {
 #[tokio::test]
 async fn a_body_too_large_is_refused_announced_or_not() {
     let house = House::with(
-        |config| config.body_bytes_max = Size(1024),
+        |config| config.body_bytes_max = ByteSize(1024),
         OpenApiRouter::default(),
     )
     .await;
@@ -91,14 +91,15 @@ async fn a_body_too_large_is_refused_announced_or_not() {
 async fn a_body_has_its_bound_whatever_the_request_says_it_is() {
     let length = axum::routing::post(async |body: bytes::Bytes| body.len().to_string());
     let house = House::with(
-        |config| config.body_bytes_max = Size(1024),
+        |config| config.body_bytes_max = ByteSize(1024),
         OpenApiRouter::default().route("/v1/length", length),
     )
     .await;
     let send = |bytes: usize| {
         let chunks = (0..bytes / 256).map(|_| Ok::<_, std::io::Error>(vec![b' '; 256]));
-        let request = house.request(Method::POST, "/v1/length");
-        let request = request.header("content-type", "application/grpc");
+        let request = house
+            .request(Method::POST, "/v1/length")
+            .header("content-type", "application/grpc");
         let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
         request.body(body).send()
     };
@@ -114,7 +115,7 @@ async fn a_head_too_large_is_refused_by_count_and_by_size() {
     let house = House::with(
         |config| {
             config.headers_max = 10;
-            config.header_bytes_max = Size(2048);
+            config.header_bytes_max = ByteSize(2048);
         },
         OpenApiRouter::default(),
     )
@@ -140,7 +141,7 @@ async fn a_head_too_large_is_refused_by_count_and_by_size() {
 
 #[tokio::test]
 async fn one_request_too_many_is_told_to_come_again() {
-    let held = Held::new();
+    let held = BlockingHandler::new();
     let house = House::with(|config| config.concurrency_max = 1, held.routes()).await;
     let first = tokio::spawn(house.request(Method::GET, "/v1/held").send());
     held.until_entered().await;
@@ -190,8 +191,12 @@ async fn one_connection_too_many_is_answered_and_closed() {
 
 #[tokio::test]
 async fn a_handler_that_takes_too_long_is_cut_off() {
-    let held = Held::new();
-    let house = House::with(|config| config.request_timeout = Span::ms(1), held.routes()).await;
+    let held = BlockingHandler::new();
+    let house = House::with(
+        |config| config.request_timeout = ConfigDuration::ms(1),
+        held.routes(),
+    )
+    .await;
     let found = problem(house.get("/v1/held").await, 504, "request_timed_out").await;
     assert!(
         found["detail"]
@@ -205,7 +210,7 @@ async fn a_handler_that_takes_too_long_is_cut_off() {
 #[tokio::test]
 async fn whoever_never_finishes_asking_is_cut_off() {
     let house = House::with(
-        |config| config.header_timeout = Span::ms(1),
+        |config| config.header_timeout = ConfigDuration::ms(1),
         OpenApiRouter::default(),
     )
     .await;

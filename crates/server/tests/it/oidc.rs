@@ -8,7 +8,8 @@ mod settings;
 use std::time::Duration;
 
 use egret_base::Clock;
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
 use egret_server::{OidcConfig, OidcOptions};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ fn options(issuer: &Issuer, change: impl FnOnce(&mut OidcConfig)) -> OidcOptions
         issuer: Some(issuer.url.clone()),
         audience: Some("egret".to_owned()),
         tenant_claim: Some("tenant".to_owned()),
-        clock_leeway: Span::secs(0),
+        clock_leeway: ConfigDuration::secs(0),
         ..OidcConfig::default()
     };
     change(&mut config);
@@ -57,17 +58,21 @@ impl OidcHouse {
     /// Waits until the keys were fetched so often, well or badly.
     async fn until_fetched(&self, count: u64) {
         let outcomes = ["ok", "failed"];
-        loop {
+        eventually("the keys have been fetched", async || {
             let metrics = self.house.get("/metrics").await.text().await.unwrap();
             let of = |outcome: &str| {
                 let name = format!("egret_oidc_key_fetches_total{{outcome=\"{outcome}\"}} ");
                 let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
                 line.map_or(0, |value| value.parse().unwrap())
             };
-            if outcomes.map(of).iter().sum::<u64>() >= count {
-                return;
+            let fetched = outcomes.map(of).iter().sum::<u64>();
+            if fetched < count {
+                Err(fetched)
+            } else {
+                Ok(())
             }
-        }
+        })
+        .await;
     }
 
     fn claims(&self, changed: Value) -> Value {
@@ -148,8 +153,8 @@ async fn a_token_of_the_issuer_may_what_its_claims_say() {
     assert!(!log.contains(&token), "{log}");
 }
 
-/// Tokens that must not be accepted, with the reason that the metrics have for each; and a signature that no answer may
-/// repeat.
+/// Tokens that must not be accepted, with the reason that the metrics have for each; and a
+/// signature that no answer may repeat.
 fn refused_tokens(guarded: &OidcHouse) -> (Vec<(String, &'static str)>, String) {
     let now = guarded.house.clock.now().as_micros() / 1_000_000;
     let of = |changed: Value| guarded.token(changed);
@@ -163,7 +168,8 @@ fn refused_tokens(guarded: &OidcHouse) -> (Vec<(String, &'static str)>, String) 
             .extend(changed.as_object().unwrap().clone());
         guarded.key.sign_with(&header, &good)
     };
-    let (signed, signature) = guarded.token(json!({})).rsplit_once('.').map(own).unwrap();
+    let good_token = guarded.token(json!({}));
+    let (signed, signature) = good_token.rsplit_once('.').unwrap();
     let (head, _) = signed.split_once('.').unwrap();
     let root = encode(
         guarded
@@ -199,7 +205,7 @@ fn refused_tokens(guarded: &OidcHouse) -> (Vec<(String, &'static str)>, String) 
         (of(json!({"typ": "ID"})), "type"),
         ("..".to_owned(), "malformed"),
     ];
-    (table, signature)
+    (table, signature.to_owned())
 }
 
 #[tokio::test]
@@ -233,11 +239,7 @@ async fn a_token_that_is_not_for_this_server_is_refused() {
     guarded.house.close().await;
 }
 
-fn own((one, other): (&str, &str)) -> (String, String) {
-    (one.to_owned(), other.to_owned())
-}
-
-/// A token without signature, and one whose MAC is keyed with the public key that everybody knows.
+/// A token without signature, and one whose MAC is keyed with the issuer's public key.
 #[tokio::test]
 async fn algorithms_that_need_no_private_key_are_refused() {
     let guarded = OidcHouse::open().await;
@@ -286,7 +288,8 @@ async fn tokens_with_unknown_keys_cause_one_fetch_in_a_pause() {
         let token = guarded.key.sign_with(&header, &guarded.claims(json!({})));
         async move {
             let response = server.send(&token).await;
-            // Of a key that a fetch has missed which was begun before, it is not certain that there is none.
+            // Of a key that a fetch has missed which was begun before, it is not certain that there
+            // is none.
             let is_certain = response.status() == StatusCode::UNAUTHORIZED;
             let (status, code) = if is_certain {
                 (401, "token_invalid")
@@ -324,7 +327,10 @@ async fn a_new_key_is_found_and_a_withdrawn_one_ends_its_tokens() {
     guarded.issuer.publish(&[&replaced, &second]);
     guarded.house.server.oidc().unwrap().refresh();
     guarded.until_fetched(3).await;
-    while guarded.status(&old).await == StatusCode::OK {}
+    eventually("the withdrawn key ends its tokens", async || {
+        guarded.status(&old).await != StatusCode::OK
+    })
+    .await;
     problem(guarded.send(&old).await, 401, "token_invalid").await;
     assert_eq!(guarded.status(&new).await, StatusCode::OK);
     let own = replaced.sign(&guarded.claims(json!({})));
@@ -337,7 +343,9 @@ async fn known_keys_go_on_while_the_issuer_is_down() {
     let key = SigningKey::new("first");
     let issuer = Issuer::start(&[&key]).await;
     let url = issuer.url.clone();
-    let options = options(&issuer, |config| config.keys_age_max = Span::secs(3_600));
+    let options = options(&issuer, |config| {
+        config.keys_age_max = ConfigDuration::secs(3_600)
+    });
     let house = Site::new().open(|builder| builder.oidc(options)).await;
     let guarded = OidcHouse { house, issuer, key };
     guarded.until_fetched(1).await;
@@ -427,10 +435,18 @@ async fn an_open_stream_ends_with_the_token() {
         json!({"scope": "queue:*"}),
     ));
     let mut client = rig.client_of(&token).await;
-    let watch = client.watch(egret_proto::queue::v1::WatchRequest::default());
-    let mut watch = watch.await.unwrap().into_inner();
-    let events = rig.house.bare(Method::GET, "/v1/tasks/events");
-    let mut events = events.bearer_auth(&token).send().await.unwrap();
+    let mut watch = client
+        .watch(egret_proto::queue::v1::WatchRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    let mut events = rig
+        .house
+        .bare(Method::GET, "/v1/tasks/events")
+        .bearer_auth(&token)
+        .send()
+        .await
+        .unwrap();
     assert!(events.chunk().await.unwrap().is_some());
     rig.house.clock.advance(Duration::from_secs(600));
     while events.chunk().await.unwrap().is_some() {}

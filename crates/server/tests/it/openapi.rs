@@ -1,4 +1,4 @@
-//! The OpenAPI document is whole, and its page asks nobody else.
+//! The OpenAPI document is complete, and its page loads nothing from other servers.
 
 use std::collections::HashSet;
 
@@ -132,7 +132,8 @@ async fn every_reference_resolves_and_every_operation_is_whole() {
     house.close().await;
 }
 
-/// Whether the first parameter in a path may be a text, by the pattern and the length that are published for it.
+/// Whether the first parameter in a path may be a text, by the pattern and the length that are
+/// published for it.
 pub fn allows(document: &Value, path: &str, text: &str) -> bool {
     let operations = document["paths"][path].as_object().unwrap();
     let schema = &operations.values().next().unwrap()["parameters"][0]["schema"];
@@ -146,8 +147,12 @@ async fn ids_of_tokens_have_the_published_form() {
     let house = House::open().await;
     let document = document(&house).await;
     let listed: Value = house.get("/v1/tokens").await.json().await.unwrap();
-    let ids = listed["items"].as_array().unwrap().iter();
-    let ids: Vec<&str> = ids.map(|token| token["id"].as_str().unwrap()).collect();
+    let ids: Vec<&str> = listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|token| token["id"].as_str().unwrap())
+        .collect();
     assert!(!ids.is_empty());
     for id in ids {
         assert!(allows(&document, "/v1/tokens/{id}", id), "{id}");

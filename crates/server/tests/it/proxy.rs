@@ -1,4 +1,4 @@
-//! The PostgreSQL door, between real clients and a real server.
+//! The PostgreSQL proxy, between real clients and a real server.
 
 pub mod door;
 mod garbage;

@@ -1,6 +1,7 @@
 //! No token and no client without one takes what others need.
 
-use egret_base::settings::{Size, Span};
+use egret_base::settings::{ByteSize, ConfigDuration};
+use egret_base::test_support::eventually;
 use prometheus_client::metrics::counter::Counter;
 use reqwest::{Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,7 +9,7 @@ use tokio::net::TcpStream;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::house::{House, Site, problem};
-use crate::limits::Held;
+use crate::limits::BlockingHandler;
 
 async fn raw(house: &House, request: &str) -> TcpStream {
     let address = house.server.local_address().unwrap();
@@ -19,7 +20,7 @@ async fn raw(house: &House, request: &str) -> TcpStream {
 
 #[tokio::test]
 async fn a_token_is_known_before_anything_is_held_for_its_request() {
-    let held = Held::new();
+    let held = BlockingHandler::new();
     let house = House::with(|config| config.concurrency_max = 1, held.routes()).await;
     let first = tokio::spawn(house.request(Method::GET, "/v1/held").send());
     held.until_entered().await;
@@ -51,7 +52,7 @@ async fn a_token_is_known_before_anything_is_held_for_its_request() {
 
 #[tokio::test]
 async fn one_token_does_not_take_what_another_needs() {
-    let held = Held::new();
+    let held = BlockingHandler::new();
     let house = House::with(|config| config.concurrency_per_token_max = 1, held.routes()).await;
     let first = tokio::spawn(house.request(Method::GET, "/v1/held").send());
     held.until_entered().await;
@@ -76,15 +77,16 @@ async fn one_token_does_not_take_what_another_needs() {
 async fn bodies_in_memory_have_a_bound() {
     let house = House::with(
         |config| {
-            config.body_memory_per_token_max = Size(300_000);
-            config.transfer_timeout = Span::secs(3_600);
+            config.body_memory_per_token_max = ByteSize(300_000);
+            config.transfer_timeout = ConfigDuration::secs(3_600);
         },
         OpenApiRouter::default(),
     )
     .await;
     let post = |size: usize| {
-        let request = house.request(Method::POST, "/v1/tokens");
-        let request = request.header("content-type", "application/json");
+        let request = house
+            .request(Method::POST, "/v1/tokens")
+            .header("content-type", "application/json");
         request.body(vec![b' '; size]).send()
     };
     problem(post(200_000).await.unwrap(), 400, "json_malformed").await;
@@ -104,7 +106,7 @@ async fn bodies_in_memory_have_a_bound() {
 #[tokio::test]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let house = House::with(
-        |config| config.transfer_timeout = Span::ms(20),
+        |config| config.transfer_timeout = ConfigDuration::ms(20),
         OpenApiRouter::default(),
     )
     .await;
@@ -125,7 +127,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 async fn a_client_that_does_not_read_is_closed() {
     let large = axum::routing::get(async || vec![b'x'; 64 << 20]);
     let house = House::with(
-        |config| config.transfer_timeout = Span::ms(20),
+        |config| config.transfer_timeout = ConfigDuration::ms(20),
         OpenApiRouter::default().route("/v1/large", large),
     )
     .await;
@@ -134,17 +136,17 @@ async fn a_client_that_does_not_read_is_closed() {
         house.admin
     );
     let stream = raw(&house, &head).await;
-    loop {
+    let metrics = eventually("the request ends with its connection", async || {
         let metrics = house.get("/metrics").await.text().await.unwrap();
         let is_counted = metrics.lines().any(|line| {
             line.starts_with("egret_http_requests_total") && line.contains("/v1/large")
         });
         // The one that is left asks for the metrics.
-        if is_counted && metrics.contains("egret_http_connections_open 1\n") {
-            assert!(metrics.contains("route=\"/v1/large\",status=\"499\""));
-            break;
-        }
-    }
+        let is_closed = metrics.contains("egret_http_connections_open 1\n");
+        (is_counted && is_closed).then_some(metrics)
+    })
+    .await;
+    assert!(metrics.contains("route=\"/v1/large\",status=\"499\""));
     drop(stream);
     house.close().await;
 }
@@ -172,10 +174,11 @@ async fn clients_with_a_token_find_a_connection_among_strangers() {
     house.close().await;
 }
 
-/// A page of metrics that no client reads is held in memory, for as many requests as may be at a time.
+/// A page of metrics that no client reads is held in memory, for as many requests as may be at a
+/// time.
 #[tokio::test]
 async fn requests_for_the_metrics_have_a_bound_of_their_own() {
-    let held = Held::new();
+    let held = BlockingHandler::new();
     let mut site = Site::new();
     site.config.concurrency_max = 1;
     let long = "x".repeat(16 << 20);
@@ -196,12 +199,11 @@ async fn requests_for_the_metrics_have_a_bound_of_their_own() {
             .bearer_auth(token)
             .send()
     };
-    let refused = loop {
+    let refused = eventually("a request for the metrics is refused", async || {
         let answer = scrape(&token).await.unwrap();
-        if answer.status() != StatusCode::OK {
-            break answer;
-        }
-    };
+        (answer.status() != StatusCode::OK).then_some(answer)
+    })
+    .await;
     let refused = problem(refused, 429, "quota_exceeded").await;
     let detail = refused["detail"].to_string();
     assert!(

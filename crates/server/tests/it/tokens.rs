@@ -1,7 +1,8 @@
-//! Who gets in where, until when, and how tokens are made and revoked.
+//! Tokens: their scopes and ends, and how they are made and revoked.
 
 use std::time::Duration;
 
+use egret_base::test_support::eventually;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -200,9 +201,14 @@ async fn state_that_cannot_be_written_is_one_line_at_its_start_and_one_at_its_en
     // Another reason is that of another attempt.
     for reason in ["no room", "still no room", "no room yet"] {
         refuse(reason);
-        while !unwritten().is_some_and(|latest| latest.contains(reason)) {
-            tokio::task::yield_now().await;
-        }
+        eventually("the reason is reported", async || {
+            let latest = unwritten();
+            match &latest {
+                Some(text) if text.contains(reason) => Ok(()),
+                _ => Err(latest),
+            }
+        })
+        .await;
     }
     let ready: Value = house.get("/readyz").await.json().await.unwrap();
     assert_eq!(ready["ready"], true);
@@ -218,9 +224,7 @@ async fn state_that_cannot_be_written_is_one_line_at_its_start_and_one_at_its_en
         "{found}"
     );
     state.execute_batch("DROP TRIGGER refuse").unwrap();
-    while unwritten().is_some() {
-        tokio::task::yield_now().await;
-    }
+    eventually("the condition ends", async || unwritten().is_none()).await;
     let log = house.log();
     let lines = log
         .lines()
@@ -248,8 +252,15 @@ async fn the_last_use_is_on_disk_after_a_clean_stop() {
 async fn an_admin_of_a_tenant_is_admin_of_that_tenant_only() {
     let house = House::open().await;
     let wish = json!({"name": "acme", "scopes": ["admin"], "tenant": "acme"});
-    let made = house.request(Method::POST, "/v1/tokens").json(&wish).send();
-    let made: Value = made.await.unwrap().json().await.unwrap();
+    let made: Value = house
+        .request(Method::POST, "/v1/tokens")
+        .json(&wish)
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
     let acme = made["token"].as_str().unwrap();
     let ask = |method: Method, path: &str, body: Value| {
         let request = house.bare(method, path).bearer_auth(acme);
@@ -276,8 +287,12 @@ async fn an_admin_of_a_tenant_is_admin_of_that_tenant_only() {
         let response = ask(Method::GET, path, Value::Null).await.unwrap();
         problem(response, 403, "scope_missing").await;
     }
-    let listed = ask(Method::GET, "/v1/tokens", Value::Null).await.unwrap();
-    let listed: Value = listed.json().await.unwrap();
+    let listed: Value = ask(Method::GET, "/v1/tokens", Value::Null)
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
     let ids: Vec<&Value> = listed["items"]
         .as_array()
         .unwrap()
@@ -299,12 +314,16 @@ async fn an_admin_of_a_tenant_is_admin_of_that_tenant_only() {
         json!({"name": "x", "scopes": ["status:read", "admin"]}),
     );
     problem(own.await.unwrap(), 403, "token_exceeds_creator").await;
-    let own = ask(
+    let own: Value = ask(
         Method::POST,
         "/v1/tokens",
         json!({"name": "x", "scopes": ["admin"]}),
-    );
-    let own: Value = own.await.unwrap().json().await.unwrap();
+    )
+    .await
+    .unwrap()
+    .json()
+    .await
+    .unwrap();
     assert_eq!(own["tenant"], "acme");
     let operators = house.tokens.list()[0].id.clone();
     let response = ask(

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
 use reqwest::{Method, StatusCode, Version};
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::HealthCheckRequest;
@@ -12,7 +13,7 @@ use tonic_health::pb::health_client::HealthClient;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::house::{House, Site, client_builder};
-use crate::limits::Held;
+use crate::limits::BlockingHandler;
 
 async fn health_client(house: &House) -> HealthClient<Channel> {
     let endpoint = Endpoint::from_shared(house.base.clone()).unwrap();
@@ -144,16 +145,17 @@ async fn tls_from_files_with_http2_by_alpn() {
 
 #[tokio::test]
 async fn a_stop_lets_requests_in_flight_finish() {
-    let held = Held::new();
+    let held = BlockingHandler::new();
     let house = House::with(|_| {}, held.routes()).await;
     let slow = tokio::spawn(house.request(Method::GET, "/v1/held").send());
     held.until_entered().await;
     let (server, address) = (house.server.clone(), house.server.local_address().unwrap());
     let stop = tokio::spawn(async move { server.stop().await });
     // The port is closed before the request is let go.
-    while tokio::net::TcpStream::connect(address).await.is_ok() {
-        tokio::task::yield_now().await;
-    }
+    eventually("the port is closed", async || {
+        tokio::net::TcpStream::connect(address).await.is_err()
+    })
+    .await;
     assert_ne!(house.server.ready(), Readiness::Ready);
     assert!(!stop.is_finished());
     held.release();
@@ -165,9 +167,9 @@ async fn a_stop_lets_requests_in_flight_finish() {
 
 #[tokio::test]
 async fn a_stop_does_not_wait_for_ever() {
-    let held = Held::new();
+    let held = BlockingHandler::new();
     let house = House::with(
-        |config| config.shutdown_timeout = Span::ms(1),
+        |config| config.shutdown_timeout = ConfigDuration::ms(1),
         held.routes(),
     )
     .await;

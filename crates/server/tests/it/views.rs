@@ -11,11 +11,11 @@ use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
-use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
+use egret_queue::{DurabilityMode, Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_server::{
     DEFAULT_TENANT, TokenRequest, installation_routes, queue_routes, view_routes, view_service,
 };
-use egret_views::{Options, TasksTo, Views, ViewsConfig};
+use egret_views::{Options, TaskPublisher, Views, ViewsConfig};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ impl Rig {
         let queue = QueueOptions {
             config: QueueConfig {
                 partitions: 1,
-                durability: "none".to_owned(),
+                durability: DurabilityMode::None,
                 ..QueueConfig::default()
             },
             directory: site.path("queue"),
@@ -67,7 +67,7 @@ impl Rig {
                 config,
                 databases: databases.clone(),
                 clock: Arc::new(SystemClock),
-                tasks: Some(TasksTo {
+                tasks: Some(TaskPublisher {
                     sink: Arc::new(queues.clone()),
                     tenant: DEFAULT_TENANT.to_owned(),
                 }),
@@ -311,7 +311,7 @@ async fn roles_are_allowed_to_ask_all_or_none() {
     let path = "/v1/view-grants";
     for (roles, said) in [
         (json!([role, "nobody"]), "there is no role `nobody`"),
-        (json!([]), "name one at least"),
+        (json!([]), "name at least one role"),
     ] {
         let refused = rig.ask(Method::POST, path, json!({"roles": roles})).await;
         let refused = problem(refused, 400, "invalid_request").await;

@@ -1,4 +1,5 @@
-//! The steps of a repair in the file system: a kill before any of them leaves what was there, or what is to be there.
+//! File operations of a repair, in steps: a kill before any of them leaves the original state or
+//! the complete result.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,12 +11,12 @@ use rusqlite::config::DbConfig;
 use super::{Scratch, failed, salvage};
 use crate::{LOG, SUFFIXES, StateError, with_suffix};
 
-/// Makes `path` of what can be read of `damaged`, which is kept.
+/// Puts the readable contents of `damaged` at `path`; `damaged` is kept.
 pub(super) fn restore(
     damaged: &Path,
     path: &Path,
     stamp: &str,
-    before: Before<'_>,
+    before: StepHook<'_>,
 ) -> Result<(), StateError> {
     if !damaged.is_file() {
         let kept = with_suffix(path, &format!(".damaged-{stamp}"));
@@ -31,35 +32,35 @@ pub(super) fn restore(
         return replace(&salvaged, path, before);
     }
     if is_usable {
-        // Of a file that is not there any more. SQLite would apply it to the new one.
+        // Log of a file that no longer exists: SQLite would apply it to the new one.
         remove_logs(path, before)?;
         sync_file(&salvaged)?;
         before("rename")?;
         fs::rename(&salvaged, path).map_err(failed(path))?;
         sync_directory(path)?;
     }
-    // Without its file SQLite applies a log to nothing.
+    // Without its file, SQLite ignores a log.
     before("remove")?;
     remove_file(damaged)?;
     remove_logs(damaged, before)?;
     sync_directory(path)
 }
 
-/// Tells the name of the next step, which is not taken where that is refused.
-pub(super) type Before<'b> = &'b dyn Fn(&str) -> Result<(), StateError>;
+/// Called with the name of the next step, which is not taken if it fails.
+pub(super) type StepHook<'b> = &'b dyn Fn(&str) -> Result<(), StateError>;
 
-/// Takes every step.
 pub(super) fn proceed(_step: &str) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Puts `complete` in the place of `path`. Stopped before any step, what SQLite finds there is either what it was, with
-/// its log, or complete.
+/// Puts `complete` in the place of `path`. Stopped before any step, what SQLite finds there is
+/// either what it was, with its log, or complete.
 ///
-/// SQLite applies the log that it finds beside a file, whichever file that is: neither can go before the other. The
-/// file is therefore replaced by a log that has all pages of the complete one, which one rename puts in the place of the
-/// former log. What the file itself holds is of no effect from then on.
-fn replace(complete: &Path, path: &Path, before: Before<'_>) -> Result<(), StateError> {
+/// SQLite applies the log that it finds beside a file, whichever file that is: neither can go
+/// before the other. The file is therefore replaced by a log that has all pages of the complete
+/// one, which one rename puts in the place of the former log. What the file itself holds is of no
+/// effect from then on.
+fn replace(complete: &Path, path: &Path, before: StepHook<'_>) -> Result<(), StateError> {
     let log = log_of_all_pages(complete)?;
     for file in [complete, &log] {
         sync_file(file)?;
@@ -85,8 +86,9 @@ fn log_of_all_pages(path: &Path) -> Result<PathBuf, StateError> {
     Ok(with_suffix(path, LOG))
 }
 
-/// Removes what SQLite keeps beside a file: the log last, as it has all that the others could take from the file.
-pub(super) fn remove_logs(path: &Path, before: Before<'_>) -> Result<(), StateError> {
+/// Removes what SQLite keeps beside a file: the log last, as it has all that the others could take
+/// from the file.
+pub(super) fn remove_logs(path: &Path, before: StepHook<'_>) -> Result<(), StateError> {
     for suffix in SUFFIXES[1..].iter().rev() {
         before("remove a log")?;
         remove_file(&with_suffix(path, suffix))?;
@@ -94,8 +96,9 @@ pub(super) fn remove_logs(path: &Path, before: Before<'_>) -> Result<(), StateEr
     Ok(())
 }
 
-/// Copies a damaged file, and what SQLite keeps beside it. It is no second name of the same file: what a stopped repair
-/// leaves is complete, and SQLite writes to it. What is no file in the place of a log is moved.
+/// Copies a damaged file, and what SQLite keeps beside it. It is no second name of the same file:
+/// what a stopped repair leaves is complete, and SQLite writes to it. What is no file in the place
+/// of a log is moved.
 pub(super) fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
     let kept = with_suffix(path, &format!(".damaged-{stamp}"));
     for suffix in SUFFIXES {
@@ -117,8 +120,8 @@ pub(super) fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), State
     sync_directory(path)
 }
 
-/// Moves a file, and what SQLite keeps beside it, to the name `aside`. Stopped at any moment, the file and its log are
-/// together under one of the names at least.
+/// Moves a file, and what SQLite keeps beside it, to the name `aside`. Stopped at any moment, the
+/// file and its log are together under one of the names at least.
 pub(crate) fn move_aside(path: &Path, aside: &Path) -> Result<(), StateError> {
     if !path.is_file() {
         fs::rename(path, aside).map_err(failed(aside))?;

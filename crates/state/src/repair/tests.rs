@@ -1,10 +1,10 @@
-//! Of a damaged file what can be read is kept, and so is the file.
+//! Salvage of damaged files, interrupted at every step.
 
 use std::os::unix::fs::PermissionsExt;
 
 use rusqlite::config::DbConfig;
 
-use super::files::Before;
+use super::files::StepHook;
 use super::*;
 use crate::{Database, Migration, set_aside_if_corrupt};
 use egret_base::Timestamp;
@@ -88,8 +88,9 @@ impl Rig {
 
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path()).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = names.collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -166,7 +167,7 @@ fn a_directory_in_the_place_of_a_log_is_named_and_kept_aside() {
     fs::write(with_suffix(&rig.path, LOG).join("note"), "mine").unwrap();
     let damage = examine(&rig.path).unwrap().unwrap();
     assert!(
-        damage.problem.contains("state.db-wal is no file"),
+        damage.problem.contains("state.db-wal is not a file"),
         "{}",
         damage.problem
     );
@@ -221,7 +222,7 @@ fn rows_of_a_file_that_was_set_aside_are_put_back() {
     assert_eq!(rig.count("token"), 2);
     put_back(&aside, &rig.path, "token", "1").unwrap();
     assert_eq!(rig.count("token"), missing + 2);
-    // Of other tables nothing comes back: they were made anew from what is on disk.
+    // Rows of other tables are not restored: those are rebuilt from the data on disk.
     assert_eq!(rig.count("password"), 0);
     let database = Database::open(&rig.path, "tokens", &TABLES).unwrap();
     let select = "SELECT text FROM token WHERE id = 't00000'";
@@ -291,10 +292,11 @@ fn has_logged_row(path: &Path) -> bool {
     count == 1
 }
 
-/// Refuses a step of a repair, as a kill before it would end it. Returns whether there was such a step.
+/// Refuses a step of a repair, as a kill before it would end it. Returns whether there was such a
+/// step.
 fn is_stopped_before(
     step: usize,
-    repair: impl FnOnce(Before<'_>) -> Result<(), StateError>,
+    repair: impl FnOnce(StepHook<'_>) -> Result<(), StateError>,
 ) -> bool {
     let taken = std::cell::Cell::new(0);
     let stop = |name: &str| {
@@ -329,7 +331,7 @@ fn a_repair_that_is_stopped_leaves_the_original_with_its_log_or_a_complete_file(
         if !is_stopped {
             break;
         }
-        // What was begun is done by the next repair.
+        // The next repair completes an interrupted one.
         if is_damaged {
             repair(&rig.path, "2").unwrap();
         }

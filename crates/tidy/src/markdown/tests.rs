@@ -37,6 +37,7 @@ fn links_resolve_to_files_and_headings() {
     assert_eq!(
         targets,
         [
+            "../README.md",
             "gone.md",
             "other.md#gone",
             "#gone",
@@ -44,7 +45,25 @@ fn links_resolve_to_files_and_headings() {
             "pictures/b.png"
         ]
     );
-    assert_eq!(broken[4].line, 6);
+    assert_eq!(broken[5].line, 6);
+    let readme = page("README.md", "[start](docs/start.md)");
+    assert!(check_links(&readme, &pages, |_| false).is_empty());
+}
+
+#[test]
+fn pages_of_the_book_are_in_its_summary() {
+    let pages = [
+        page("docs/SUMMARY.md", "# Book\n- [A](guide/a.md)\n"),
+        page("docs/guide/a.md", "# A\n"),
+        page("docs/guide/b.md", "# B\n"),
+        page("README.md", "# Egret\n"),
+    ];
+    let unlisted = check_summary(&pages);
+    let paths: Vec<&str> = unlisted
+        .iter()
+        .map(|finding| finding.path.as_str())
+        .collect();
+    assert_eq!(paths, ["docs/guide/b.md"]);
 }
 
 #[test]
@@ -92,6 +111,8 @@ fn make_targets_exist() {
 fn pages_have_a_length() {
     let lines = "x\n".repeat(121);
     assert!(check_length(&page("crates/a/README.md", &lines)).is_some());
+    assert!(check_length(&page("README.md", &"x\n".repeat(150))).is_none());
+    assert!(check_length(&page("README.md", &"x\n".repeat(151))).is_some());
     assert!(check_length(&page("docs/long.md", &lines)).is_none());
     assert!(check_length(&page("ARCHITECTURE.md", &lines)).is_none());
     assert!(check_length(&page("ARCHITECTURE.md", &"x\n".repeat(301))).is_some());

@@ -1,11 +1,13 @@
 //! Every house rule over the whole checkout. A failure lists each place with its line.
 
+mod language;
+
 use std::process::Command;
 use std::sync::LazyLock;
 
 use egret_tidy::exceptions::{EXCEPTIONS, Exception, judge};
 use egret_tidy::tree::{self, File};
-use egret_tidy::{Finding, conditions, manifests, markdown, promises, rust, text};
+use egret_tidy::{Finding, conditions, imports, manifests, markdown, promises, rust, text};
 
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| tree::files(&tree::root()));
 
@@ -61,22 +63,29 @@ fn tests_do_not_sleep() {
 
 #[test]
 fn every_exception_names_a_rule_that_exists() {
-    let known = RUST_RULES.iter().copied().chain([
-        "sleep-in-test",
-        "layer",
-        "dependency",
-        "long-page",
-        "broken-link",
-        "no-such-target",
-        "untested-promise",
-        "no-such-test",
-        "registry-host",
-        "machine-path",
-        "condition-name",
-        "unlisted-condition",
-        "no-such-condition",
-    ]);
-    let known: Vec<&str> = known.collect();
+    let known: Vec<&str> = RUST_RULES
+        .iter()
+        .copied()
+        .chain([
+            "sleep-in-test",
+            "layer",
+            "room-import",
+            "import-circle",
+            "dependency",
+            "long-page",
+            "broken-link",
+            "unlisted-page",
+            "no-such-target",
+            "untested-promise",
+            "no-such-test",
+            "registry-host",
+            "machine-path",
+            "condition-name",
+            "unlisted-condition",
+            "no-such-condition",
+            "no-such-type",
+        ])
+        .collect();
     for exception in EXCEPTIONS {
         assert!(known.contains(&exception.rule), "{exception:?}");
     }
@@ -106,6 +115,11 @@ fn crates_depend_downwards_only() {
         &["layer"],
         &manifests::check_layers(&metadata, manifests::LAYERS),
     );
+}
+
+#[test]
+fn files_import_downwards_and_in_no_large_circle() {
+    pass(&["import-circle"], &imports::check(&FILES));
 }
 
 #[test]
@@ -152,6 +166,11 @@ fn links_lead_somewhere() {
         .flat_map(|file| markdown::check_links(file, &FILES, |path| root.join(path).exists()))
         .collect();
     pass(&["broken-link"], &findings);
+}
+
+#[test]
+fn pages_are_in_the_summary() {
+    pass(&["unlisted-page"], &markdown::check_summary(&FILES));
 }
 
 #[test]

@@ -66,12 +66,22 @@ fn a_self_signed_certificate_of_an_authority_is_accepted_where_it_is_trusted() {
 }
 
 #[test]
+fn a_pinned_certificate_is_accepted_whatever_it_names() {
+    let (expired, other) = (self_signed(2001), self_signed(4000));
+    let pinned = CertificateVerifier::pinned(expired.der().clone());
+    assert_eq!(verify(&pinned, expired.der(), "127.0.0.1"), Ok(()));
+    let error = verify(&pinned, other.der(), HOST);
+    assert_eq!(error, Err(CertificateError::ApplicationVerificationFailure));
+}
+
+#[test]
 fn what_a_trusted_authority_signed_is_accepted() {
     let key = KeyPair::generate().unwrap();
     let issuer = CertifiedIssuer::self_signed(authority(4000), key).unwrap();
     let params = CertificateParams::new(vec![HOST.to_owned()]).unwrap();
-    let shown = params.signed_by(&KeyPair::generate().unwrap(), &issuer);
-    let shown = shown.unwrap();
+    let shown = params
+        .signed_by(&KeyPair::generate().unwrap(), &issuer)
+        .unwrap();
     assert_eq!(verify(&verifier(&issuer.pem()), shown.der(), HOST), Ok(()));
     // The other authority has the same name.
     let error = verify(&verifier(&self_signed(4000).pem()), shown.der(), HOST);

@@ -1,39 +1,39 @@
-//! What is advised for a view that is looked at.
+//! Missing indexes in the report of a view.
 
 use crate::error::ViewsError;
 use crate::model::{Advice, Mode, ViewReport};
 use crate::store::advice::of_view;
 use crate::store::registry;
-use crate::worker::keeper::Keeper;
+use crate::worker::refresh_worker::ViewRefreshWorker;
 use crate::worker::session::Session;
 
-/// The report with what is advised. A view is looked at whether that can be said or not.
-pub(super) async fn advised(keeper: &Keeper, report: ViewReport) -> ViewReport {
-    let advice = match looked_for(keeper, &report).await {
+/// Adds the advice to a report. A failure to find it is only logged.
+pub(super) async fn with_advice(worker: &ViewRefreshWorker, report: ViewReport) -> ViewReport {
+    let advice = match find_advice(worker, &report).await {
         Ok(advice) => advice,
         Err(error) => {
-            let (database, view) = (&keeper.database, &report.name);
-            tracing::debug!(database, %view, %error, "it cannot be said which indexes it lacks");
+            let (database, view) = (&worker.database, &report.name);
+            tracing::debug!(database, %view, %error, "cannot determine the missing indexes of a view");
             None
         }
     };
     ViewReport { advice, ..report }
 }
 
-async fn looked_for(
-    keeper: &Keeper,
+async fn find_advice(
+    worker: &ViewRefreshWorker,
     report: &ViewReport,
 ) -> Result<Option<Vec<Advice>>, ViewsError> {
     if report.mode == Mode::Full {
         return Ok(Some(Vec::new()));
     }
-    let mut session = keeper.session().await?;
+    let mut session = worker.session().await?;
     let Session { client, statements } = &mut session;
     let Some(record) = registry::find(client, statements, &report.name).await? else {
         return Ok(None);
     };
-    let view = keeper.loaded(client, record.id).await?;
+    let view = worker.load_view(client, record.id).await?;
     let advice = of_view(client, &view).await?;
-    keeper.give_back(session);
+    worker.return_session(session);
     Ok(Some(advice))
 }

@@ -1,23 +1,24 @@
-//! Changes of views that are there: how they are kept fresh, and their storage made anew.
+//! Alterations of existing views, and the rebuild of their storage.
 
 use egret_postgres::databases::SessionPermit;
 
-use super::find::Found;
-use super::make::check_schedule;
-use super::{Address, Views, refreshed};
+use super::find::ViewHandle;
+use super::{ViewRef, Views};
 use crate::error::ViewsError;
 use crate::model::{Alteration, Grants, MakerRights, Mode, ReadableViews, State, ViewReport};
-use crate::store::refresh::Besides;
+use crate::store::refresh::request::RefreshOptions;
 use crate::store::{explain, registry, repair};
+use crate::worker::create::check_schedule;
 
 impl Views {
     /// Changes how and when a view is kept fresh.
     ///
     /// # Errors
-    /// Those of [`Self::show`]; [`ViewsError::Refused`] where its query is only computed as a whole.
+    /// Those of [`Self::show`]; [`ViewsError::Refused`] where its query is only computed as a
+    /// whole.
     pub async fn alter(
         &self,
-        at: &Address,
+        at: &ViewRef,
         alteration: Alteration,
         readable: ReadableViews,
     ) -> Result<ViewReport, ViewsError> {
@@ -29,22 +30,22 @@ impl Views {
             queue: None,
             ..alteration.clone()
         };
-        let report = match of_refreshes == Alteration::default() {
-            false => {
-                let altering = self.alter_refreshes(found, of_refreshes, readable, &mut permit);
-                altering.await?
-            }
-            true => self.changed(found).await?,
+        let report = if of_refreshes != Alteration::default() {
+            let altering = self.alter_refreshes(found, of_refreshes, readable, &mut permit);
+            altering.await?
+        } else {
+            self.report_changed(found).await?
         };
-        match alteration.kept.is_some() || alteration.queue.is_some() {
-            true => self.keep_changes(at, &alteration).await,
-            false => Ok(report),
+        if alteration.kept.is_some() || alteration.queue.is_some() {
+            self.alter_retention(at, &alteration).await
+        } else {
+            Ok(report)
         }
     }
 
     async fn alter_refreshes(
         &self,
-        mut found: Found,
+        mut found: ViewHandle,
         alteration: Alteration,
         readable: ReadableViews,
         permit: &mut SessionPermit,
@@ -52,7 +53,7 @@ impl Views {
         let before = found.record.mode;
         let mode = alteration.mode.unwrap_or(before);
         let alteration = match (before, mode) {
-            // Whatever it had is of no use any more.
+            // A view in mode immediate has no schedule: remove the one that it had.
             (_, Mode::Immediate) if alteration.schedule.is_none() => Alteration {
                 schedule: Some(None),
                 ..alteration
@@ -67,7 +68,7 @@ impl Views {
                 grants: Grants::Nothing,
                 readable,
             };
-            let remaking = self.remake(found, Some(&alteration), &rights, permit);
+            let remaking = self.rebuild(found, Some(&alteration), &rights, permit);
             return remaking.await;
         }
         let client = &mut found.session.client;
@@ -75,44 +76,48 @@ impl Views {
             explain::check_mode(client, &found.record, mode).await?;
         }
         registry::alter(client, found.record.id, &alteration).await?;
-        self.changed(found).await
+        self.report_changed(found).await
     }
 
-    /// Makes the storage of a view anew from its query, fills it, and ends any suspension.
+    /// Rebuilds the storage of a view from its query, fills it, and ends any suspension.
     ///
     /// # Errors
     /// Those of [`Self::create`] and [`Self::show`].
     pub async fn repair(
         &self,
-        at: &Address,
+        at: &ViewRef,
         rights: &MakerRights,
     ) -> Result<ViewReport, ViewsError> {
         let mut permit = self.admit().await?;
         let found = self.find(at).await?;
-        self.remake(found, None, rights, &mut permit).await
+        self.rebuild(found, None, rights, &mut permit).await
     }
 
-    async fn remake(
+    async fn rebuild(
         &self,
-        mut found: Found,
+        mut found: ViewHandle,
         alteration: Option<&Alteration>,
         rights: &MakerRights,
         permit: &mut SessionPermit,
     ) -> Result<ViewReport, ViewsError> {
-        found.keeper.settle(&mut found.session.client).await?;
-        let recording = self.inner.shared.config.recording();
+        found
+            .worker
+            .adopt_restored(&mut found.session.client)
+            .await?;
+        let recording = self.context().config.recording();
         let client = &mut found.session.client;
-        let bounds = (recording, found.keeper.patience());
-        repair::repair(client, &found.record, alteration, rights, bounds).await?;
-        found.keeper.unload(found.record.id);
-        found.keeper.forget_costs(found.record.id);
+        let retries = found.worker.lock_retry_policy();
+        let record = &found.record;
+        repair::repair(client, record, alteration, rights, recording, retries).await?;
+        found.worker.unload(found.record.id);
+        found.worker.discard_costs(found.record.id);
         let record = registry::record_of(&found.session.client, found.record.id).await?;
-        let keeper = found.keeper;
-        keeper.give_back(found.session);
+        let worker = found.worker;
+        worker.return_session(found.session);
         if record.state != State::Suspended {
-            let refreshing = refreshed(&keeper, &record, Besides::default());
+            let refreshing = worker.refresh_record(&record, RefreshOptions::default());
             permit.yield_during(refreshing).await?;
         }
-        self.show_changed(&keeper, &record).await
+        self.report_changed_view(&worker, &record).await
     }
 }

@@ -1,4 +1,4 @@
-//! Which database a view is in.
+//! Finds views: in which database one is, and what is there.
 
 use std::sync::Arc;
 
@@ -6,57 +6,45 @@ use egret_base::condition;
 use egret_postgres::PostgresError;
 use egret_postgres::databases::is_gone;
 
-use super::{Address, Views};
+use super::{ViewRef, Views};
 use crate::error::ViewsError;
 use crate::model::{ViewName, ViewReport};
-use crate::store::registry::{self, Record};
-use crate::store::report;
-use crate::worker::keeper::{Keeper, lock};
+use crate::store::record::Record;
+use crate::store::{registry, report};
+use crate::worker::refresh_worker::ViewRefreshWorker;
 use crate::worker::session::Session;
 
-/// A view that was found.
-pub(super) struct Found {
-    pub keeper: Arc<Keeper>,
+/// A view that was found, with a session in its database.
+pub(super) struct ViewHandle {
+    pub worker: Arc<ViewRefreshWorker>,
     pub session: Session,
     pub record: Record,
 }
 
 impl Views {
-    /// Shows a view that was changed, with its keeper's knowledge of it renewed.
-    pub(super) async fn changed(&self, found: Found) -> Result<ViewReport, ViewsError> {
-        found.keeper.give_back(found.session);
-        self.show_changed(&found.keeper, &found.record).await
+    /// Reports a view after an alteration, and discards what its worker has cached of it.
+    pub(super) async fn report_changed(&self, found: ViewHandle) -> Result<ViewReport, ViewsError> {
+        found.worker.return_session(found.session);
+        self.report_changed_view(&found.worker, &found.record).await
     }
 
-    /// See [`Self::changed`].
-    pub(super) async fn show_changed(
+    /// Reports a view whose session was given back already; like [`Self::report_changed`].
+    pub(super) async fn report_changed_view(
         &self,
-        keeper: &Keeper,
+        worker: &ViewRefreshWorker,
         record: &Record,
     ) -> Result<ViewReport, ViewsError> {
-        keeper.unload(record.id);
-        keeper.tell();
-        self.show_of(keeper, &record.name).await
-    }
-
-    pub(crate) fn keeper(&self, database: &str) -> Arc<Keeper> {
-        let mut keepers = lock(&self.inner.keepers);
-        let keeper = keepers.entry(database.to_owned()).or_insert_with(|| {
-            let shared = self.inner.shared.clone();
-            Arc::new(Keeper::new(database, shared))
-        });
-        keeper.clone()
+        worker.unload(record.id);
+        worker.announce_change();
+        self.show_of(worker, &record.name).await
     }
 
     /// The views of a database, or of all databases in which sessions can be opened, in order.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn list(&self, database: Option<&str>) -> Result<Vec<ViewReport>, ViewsError> {
         Ok(self.list_known(database).await?.0)
     }
 
-    /// The same, and whether these are all that there are.
+    /// The views as [`Self::list`] has them, and whether every database could be looked into.
     ///
     /// # Errors
     /// Those of [`Self::list`].
@@ -66,26 +54,27 @@ impl Views {
     ) -> Result<(Vec<ViewReport>, bool), ViewsError> {
         let _permit = self.admit().await?;
         let mut all = Vec::new();
-        let (keepers, are_all) = self.installed(database).await?;
-        for keeper in keepers {
-            let session = keeper.session().await?;
+        let (workers, are_all) = self.installed(database).await?;
+        for worker in workers {
+            let session = worker.session().await?;
             all.extend(
-                report::reports(&session.client, &keeper.database, |view| {
-                    keeper.latest(view)
+                report::reports(&session.client, &worker.database, |view| {
+                    worker.latest(view)
                 })
                 .await?,
             );
-            keeper.give_back(session);
+            worker.return_session(session);
         }
         Ok((all, are_all))
     }
 
-    /// The keepers of databases with views, of one if that is named, and whether it is known of all databases that have some.
+    /// The workers of databases with views, or of the named one, and whether every database could
+    /// be looked into.
     pub(super) async fn installed(
         &self,
         database: Option<&str>,
-    ) -> Result<(Vec<Arc<Keeper>>, bool), ViewsError> {
-        let databases = &self.inner.shared.databases;
+    ) -> Result<(Vec<Arc<ViewRefreshWorker>>, bool), ViewsError> {
+        let databases = &self.context().databases;
         let names = match database {
             Some(name) => vec![databases.choose(Some(name)).await?],
             None => databases.names().await?,
@@ -93,9 +82,9 @@ impl Views {
         let mut are_known = database.is_some() || databases.closed().await?.is_empty();
         let mut all = Vec::new();
         for name in names {
-            let keeper = self.keeper(&name);
-            match keeper.look().await {
-                Ok(true) => all.push(keeper),
+            let worker = self.worker(&name);
+            match worker.inspect().await {
+                Ok(true) => all.push(worker),
                 Ok(false) => {}
                 Err(ViewsError::Postgres(error)) if is_gone(&error) => {}
                 Err(ViewsError::Postgres(PostgresError::NoSession { .. }))
@@ -103,51 +92,40 @@ impl Views {
                 {
                     are_known = false;
                 }
-                // What somebody else has made is not read, and no view of Egret's.
+                // A schema `egret` that Egret did not create is not read: it holds no view of
+                // Egret's.
                 Err(ViewsError::Postgres(error @ PostgresError::ForeignSchema { .. }))
                     if database.is_none() =>
                 {
-                    let message = "the views of a database are not read";
-                    condition::occur("views_schema_foreign", &keeper.database, &error, message);
+                    let message = "the views of a database are ignored";
+                    condition::occur("views_schema_foreign", &worker.database, &error, message);
                 }
-                // What is not known is not left out silently: views of other databases are found by their database.
+                // Other errors are returned: to skip the database would hide its views.
                 Err(error) => return Err(error),
             }
         }
         Ok((all, are_known))
     }
 
-    /// A view that was seen a moment ago, in one database only.
-    pub(super) fn known(&self, at: &Address) -> Option<(Arc<Keeper>, Record)> {
-        let keepers = lock(&self.inner.keepers);
-        let is_asked = |keeper: &&Arc<Keeper>| {
-            let database = at.database.as_ref();
-            keeper.is_installed() && database.is_none_or(|name| *name == keeper.database)
+    /// The cached record of a view; none unless exactly one installed database comes into question.
+    pub(super) fn cached(&self, at: &ViewRef) -> Option<(Arc<ViewRefreshWorker>, Record)> {
+        let workers = self.inner.workers.installed(at.database.as_deref());
+        let [worker] = &workers[..] else {
+            return None;
         };
-        let mut asked = keepers.values().filter(is_asked);
-        let (keeper, is_alone) = (asked.next()?, asked.next().is_none());
-        let record = keeper.known.view_named(&at.name).filter(|_| is_alone)?;
-        Some((keeper.clone(), record))
+        let record = worker.catalog.view_named(&at.name)?;
+        Some((worker.clone(), record))
     }
 
-    pub(super) async fn find(&self, at: &Address) -> Result<Found, ViewsError> {
-        // Where views are known to be there are sessions already.
-        let known: Vec<Arc<Keeper>> = lock(&self.inner.keepers)
-            .values()
-            .filter(|keeper| keeper.is_installed())
-            .filter(|keeper| {
-                at.database
-                    .as_ref()
-                    .is_none_or(|name| *name == keeper.database)
-            })
-            .cloned()
-            .collect();
+    pub(super) async fn find(&self, at: &ViewRef) -> Result<ViewHandle, ViewsError> {
+        // Databases that are known to have views come first: their sessions are open.
+        let known = self.inner.workers.installed(at.database.as_deref());
         let is_named = at.database.is_some();
-        let (mut all, mut are_known) = among(known, &at.name, is_named).await?;
+        let (mut all, mut are_known) = find_in(known, &at.name, is_named).await?;
         if all.is_empty() {
-            // A database that takes no sessions may have a view of this name.
+            // A database in which no session can be opened may have a view of this name.
             let (installed, are_all) = self.installed(at.database.as_deref()).await?;
-            let (found, are_reached) = among(installed, &at.name, is_named).await?;
+            let (found, are_reached) = find_in(installed, &at.name, is_named).await?;
             (all, are_known) = (found, are_known && are_all && are_reached);
         }
         let name = at.name.to_string();
@@ -155,7 +133,7 @@ impl Views {
             (Some(found), true) => Ok(found),
             (Some(last), false) => {
                 let all = all.iter().chain([&last]);
-                let databases = all.map(|found| found.keeper.database.clone()).collect();
+                let databases = all.map(|found| found.worker.database.clone()).collect();
                 Err(ViewsError::Ambiguous { name, databases })
             }
             (None, _) if are_known => Err(ViewsError::NotFound { name }),
@@ -164,40 +142,41 @@ impl Views {
     }
 }
 
-/// The views of a name in databases, and whether all of these could be looked into. One that `is_named` must be.
-async fn among(
-    keepers: Vec<Arc<Keeper>>,
+/// The views of this name in databases, and whether all of these could be looked into. An error of
+/// a database that `is_named` is returned.
+async fn find_in(
+    workers: Vec<Arc<ViewRefreshWorker>>,
     name: &ViewName,
     is_named: bool,
-) -> Result<(Vec<Found>, bool), ViewsError> {
+) -> Result<(Vec<ViewHandle>, bool), ViewsError> {
     let mut all = Vec::new();
     let mut are_reached = true;
-    for keeper in keepers {
-        let mut session = match keeper.session().await {
+    for worker in workers {
+        let mut session = match worker.session().await {
             Err(ViewsError::Postgres(error)) if is_gone(&error) => {
-                keeper.leave().await;
+                worker.close().await;
                 continue;
             }
-            // It may be in another one.
+            // The view may be in another database.
             Err(ViewsError::Postgres(PostgresError::NoSession { .. })) if !is_named => {
                 are_reached = false;
                 continue;
             }
             session => session?,
         };
-        let found = match keeper.known.table() {
+        let found = match worker.catalog.table() {
             Some(table) => {
                 let Session { client, statements } = &mut session;
                 let found = registry::find_in(client, statements, table, name).await;
-                // Where the table is gone, that is seen in a moment.
+                // An error means that the table is gone, which the inspection below establishes.
                 found.ok().flatten()
             }
             None => None,
         };
         let found = match found {
             Some(found) => found,
-            None if keeper.known.inspect(&session.client).await?.is_none() => {
-                keeper.leave().await;
+            None if worker.catalog.inspect(&session.client).await?.is_none() => {
+                worker.close().await;
                 continue;
             }
             None => {
@@ -206,12 +185,12 @@ async fn among(
             }
         };
         match found {
-            Some(record) => all.push(Found {
-                keeper,
+            Some(record) => all.push(ViewHandle {
+                worker,
                 session,
                 record,
             }),
-            None => keeper.give_back(session),
+            None => worker.return_session(session),
         }
     }
     Ok((all, are_reached))

@@ -1,95 +1,103 @@
-//! Following views: what refreshes change in them, told in order.
+//! Followers of views: each receives the change sets of refreshes, in order.
 
 use std::sync::Arc;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::{Address, Views};
+use super::{ViewRef, Views};
 use crate::error::ViewsError;
-use crate::model::{Alteration, ChangePage, Following, Mode, ViewReport};
-use crate::store::follow::{Next, Place, forget};
-use crate::store::registry::Record;
-use crate::store::tell::{self, Keeping};
-use crate::worker::feed::LOOK_AGAIN;
-use crate::worker::keeper::{Keeper, Shared};
+use crate::model::{Alteration, ChangePage, Mode, ViewReport};
+use crate::store::change_sets::{self, FollowUpdate};
+use crate::store::follow::{FollowPosition, NextChanges, delete_expired};
+use crate::store::record::Record;
+use crate::store::registry;
+use crate::worker::change_notifier::LOOK_AGAIN;
+use crate::worker::refresh_worker::ViewRefreshWorker;
 
-/// Whether somebody who follows a view has its changes kept where they are not.
+/// Whether following a view starts the retention of its change sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begins {
-    /// They are, from now on.
+pub enum FollowMode {
+    /// Retention starts with this follower, if it is off.
     Yes,
-    /// They are not: somebody else is to have them kept.
+    /// Following fails with [`ViewsError::NotFollowed`] if retention is off.
     No,
 }
 
-/// Somebody who follows a view.
+/// A subscription to the change sets of a view, with its position.
 pub struct Follower {
-    keeper: Arc<Keeper>,
+    worker: Arc<ViewRefreshWorker>,
     view: i64,
     name: String,
-    place: Place,
-    news: watch::Receiver<()>,
+    position: FollowPosition,
+    changes: watch::Receiver<()>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Views {
-    /// Follows a view: after a change set by its number, or from now on.
+    /// Follows a view from after change set `after`, or from now on if there is none.
     ///
     /// # Errors
-    /// Those of [`Self::show`]; [`ViewsError::NotFollowed`], [`ViewsError::ChangesGone`], [`ViewsError::Unsupported`] of a view in mode
-    /// immediate, [`ViewsError::TooManyFollowers`].
+    /// Those of [`Self::show`]; [`ViewsError::NotFollowed`], [`ViewsError::ChangesGone`],
+    /// [`ViewsError::Unsupported`] of a view in mode immediate, [`ViewsError::TooManyFollowers`].
     pub async fn follow(
         &self,
-        at: &Address,
+        at: &ViewRef,
         after: Option<i64>,
-        begins: Begins,
+        begins: FollowMode,
     ) -> Result<Follower, ViewsError> {
-        let shared = &self.inner.shared;
+        let context = self.context();
         let permit = self.inner.followers.clone().try_acquire_owned();
         let permit = permit.map_err(|_| ViewsError::TooManyFollowers {
-            max: shared.config.followers_max,
+            max: context.config.followers_max,
         })?;
         let session_permit = self.admit().await?;
         let mut found = self.find(at).await?;
         if !found.record.is_followed() {
-            tell::check(&found.record)?;
-            if begins == Begins::No {
+            change_sets::check_mode(&found.record)?;
+            if begins == FollowMode::No {
                 return Err(ViewsError::NotFollowed {
                     name: found.record.name.to_string(),
                 });
             }
-            let kept = shared.config.change_sets_kept;
-            let keeping = Keeping {
+            let kept = context.config.change_sets_kept;
+            let update = FollowUpdate {
                 kept_ms: Some(Some(milliseconds(kept))),
                 queue: None,
             };
             let client = &mut found.session.client;
-            tell::keep(client, &found.record, keeping, found.keeper.patience()).await?;
-            found.keeper.unload(found.record.id);
-            found.keeper.tell();
+            change_sets::set_retention(
+                client,
+                &found.record,
+                update,
+                found.worker.lock_retry_policy(),
+            )
+            .await?;
+            found.worker.unload(found.record.id);
+            found.worker.announce_change();
         }
         let client = &found.session.client;
-        let now = crate::store::registry::record_of(client, found.record.id).await?;
-        found.keeper.give_back(found.session);
+        let record = registry::record_of(client, found.record.id).await?;
+        found.worker.return_session(found.session);
         drop(session_permit);
         let follower = Follower {
-            news: found.keeper.feed.news(),
-            keeper: found.keeper,
-            view: now.id,
-            name: now.name.to_string(),
-            place: Place {
-                sequence: after.unwrap_or(now.sequence),
+            changes: found.worker.notifier.subscribe(),
+            worker: found.worker,
+            view: record.id,
+            name: record.name.to_string(),
+            position: FollowPosition {
+                sequence: after.unwrap_or(record.sequence),
                 rows: 0,
             },
             _permit: permit,
         };
-        follower.keeper.shared.metrics.followers.inc();
-        follower.look().await?;
+        follower.worker.context.metrics.followers.inc();
+        follower.read_next().await?;
         Ok(follower)
     }
 
-    /// Refuses an alteration that leaves a view in mode immediate followed, or names no queue.
+    /// Refuses an alteration that leaves a view in mode immediate followed, or names an unknown
+    /// queue.
     pub(super) fn check_following(
         &self,
         record: &Record,
@@ -102,85 +110,53 @@ impl Views {
         if alteration.mode.unwrap_or(record.mode) == Mode::Immediate && (is_kept || queue.is_some())
         {
             let mode = Mode::Immediate;
-            return tell::check(&Record {
+            return change_sets::check_mode(&Record {
                 mode,
                 ..record.clone()
             });
         }
         match alteration.queue.as_ref().and_then(Option::as_ref) {
-            Some(queue) => check_queue(&self.inner.shared, queue),
+            Some(queue) => self.context().check_queue(queue),
             None => Ok(()),
         }
     }
 
-    /// Has changes of a view kept, or not, as an alteration says.
-    pub(super) async fn keep_changes(
+    /// Applies retention and queue of an alteration to the change sets of a view.
+    pub(super) async fn alter_retention(
         &self,
-        at: &Address,
+        at: &ViewRef,
         alteration: &Alteration,
     ) -> Result<ViewReport, ViewsError> {
         let mut found = self.find(at).await?;
-        let usual = self.inner.shared.config.change_sets_kept;
-        // They have to be kept to become tasks.
+        let default = self.context().config.change_sets_kept;
+        // Change sets must be retained to become tasks.
         let is_fed = matches!(alteration.queue, Some(Some(_)));
         let kept = match alteration.kept {
-            None if is_fed && !found.record.is_followed() => Some(Some(usual)),
+            None if is_fed && !found.record.is_followed() => Some(Some(default)),
             kept => kept,
         };
-        let keeping = Keeping {
+        let update = FollowUpdate {
             kept_ms: kept.map(|kept| kept.map(milliseconds)),
             queue: alteration.queue.as_ref().map(Option::as_deref),
         };
-        let patience = found.keeper.patience();
+        let retries = found.worker.lock_retry_policy();
         let client = &mut found.session.client;
-        tell::keep(client, &found.record, keeping, patience).await?;
-        let bytes_max = self.inner.shared.config.change_sets_size_max.bytes();
-        forget(client, i64::try_from(bytes_max).unwrap_or(i64::MAX)).await?;
-        found.keeper.feed.tell();
-        self.changed(found).await
+        change_sets::set_retention(client, &found.record, update, retries).await?;
+        let bytes_max = self.context().config.change_sets_size_max.bytes();
+        delete_expired(client, i64::try_from(bytes_max).unwrap_or(i64::MAX)).await?;
+        found.worker.notifier.notify();
+        self.report_changed(found).await
     }
 }
 
-/// What is kept of the changes of a view that is to be made.
-///
-/// # Errors
-/// [`ViewsError::Invalid`] for a queue that there cannot be.
-pub fn usual(shared: &Shared, following: &Following) -> Result<Following, ViewsError> {
-    if let Some(queue) = &following.queue {
-        check_queue(shared, queue)?;
-    }
-    let usual = following
-        .queue
-        .as_ref()
-        .map(|_| shared.config.change_sets_kept);
-    Ok(Following {
-        kept: following.kept.or(usual),
-        queue: following.queue.clone(),
-    })
-}
-
-fn check_queue(shared: &Shared, queue: &str) -> Result<(), ViewsError> {
-    let reason = match &shared.tasks {
-        None => "this Egret has no queues".to_owned(),
-        Some(tasks) => match tasks.sink.check_queue(queue) {
-            Ok(()) => return Ok(()),
-            Err(refused) => refused.message,
-        },
-    };
-    Err(ViewsError::Invalid {
-        what: "queue",
-        reason,
-    })
-}
-
-/// In whole milliseconds.
-pub fn milliseconds(span: Span) -> i64 {
+/// Duration in whole milliseconds, at most `i64::MAX`.
+pub fn milliseconds(span: ConfigDuration) -> i64 {
     i64::try_from(span.duration().as_millis()).unwrap_or(i64::MAX)
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.keeper.shared.metrics.followers.dec();
+        self.worker.context.metrics.followers.dec();
     }
 }
 
@@ -192,47 +168,50 @@ impl Follower {
 
     /// The database that it is in.
     pub fn database(&self) -> &str {
-        &self.keeper.database
+        &self.worker.database
     }
 
-    /// The number of the change set after which it goes on.
+    /// Number of the last change set that was delivered as a whole.
     pub fn sequence(&self) -> i64 {
-        self.place.sequence
+        self.position.sequence
     }
 
-    /// The next change set, or a part of it; waits for it. Nothing is lost of one that is waited for and given up.
+    /// Waits for the next change set, or the next page of one. Cancelling the wait loses nothing.
     ///
     /// # Errors
-    /// [`ViewsError::ChangesGone`], [`ViewsError::NotFound`] where the view was dropped; the server's.
+    /// [`ViewsError::ChangesGone`]; [`ViewsError::NotFound`] where the view was dropped.
     pub async fn next(&mut self) -> Result<ChangePage, ViewsError> {
         loop {
-            self.news.borrow_and_update();
-            if let Some(page) = self.look().await? {
-                self.place = match page.has_more {
-                    true => Place {
-                        rows: self.place.rows + page.rows.len() as i64,
-                        ..self.place
-                    },
-                    false => Place {
+            self.changes.borrow_and_update();
+            if let Some(page) = self.read_next().await? {
+                self.position = if page.has_more {
+                    FollowPosition {
+                        rows: self.position.rows + page.rows.len() as i64,
+                        ..self.position
+                    }
+                } else {
+                    FollowPosition {
                         sequence: page.sequence,
                         rows: 0,
-                    },
+                    }
                 };
                 return Ok(page);
             }
-            // Whoever tells lives as long as this does.
-            _ = tokio::time::timeout(LOOK_AGAIN, self.news.changed()).await;
+            // The sender is in the worker, which this follower holds: it cannot be gone.
+            _ = tokio::time::timeout(LOOK_AGAIN, self.changes.changed()).await;
         }
     }
 
-    async fn look(&self) -> Result<Option<ChangePage>, ViewsError> {
-        let view = (self.view, self.name.as_str());
-        match self.keeper.next_change(view, self.place).await? {
-            Next::Nothing => Ok(None),
-            Next::Page(page) => Ok(Some(page)),
-            Next::Gone(first) => Err(ViewsError::ChangesGone {
+    async fn read_next(&self) -> Result<Option<ChangePage>, ViewsError> {
+        let next = self
+            .worker
+            .read_changes(self.view, &self.name, self.position);
+        match next.await? {
+            NextChanges::Nothing => Ok(None),
+            NextChanges::Page(page) => Ok(Some(page)),
+            NextChanges::Gone(first) => Err(ViewsError::ChangesGone {
                 name: self.name.clone(),
-                after: self.place.sequence,
+                after: self.position.sequence,
                 first,
             }),
         }

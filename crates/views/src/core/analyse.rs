@@ -1,128 +1,54 @@
-//! From a query, as the server prints it with all names resolved, to what a view computes.
+//! Analyses a query, as the server prints it with resolved names, to the plan of a view.
 
 mod aggregates;
 mod children;
 mod clock;
+mod column_properties;
 mod combine;
 mod comparisons;
 mod constants;
-mod dependent;
+mod ctes;
+mod decorrelate;
+mod dependent_join;
 mod equalities;
 mod expressions;
+pub(crate) mod facts;
 mod from;
-mod given;
 mod grouping_sets;
 mod lateral;
 mod limit;
-mod nature;
+pub(crate) mod parse;
 mod recursion;
-mod said;
+mod scalar_subquery;
 mod scalars;
 mod scope;
 mod select;
+mod select_list;
 mod subqueries;
-mod values;
 mod windows;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use pg_query::NodeEnum;
-use pg_query::protobuf::SelectStmt;
-
 use self::comparisons::refuse_bare_equality;
+use self::ctes::Cte;
+use self::dependent_join::DecorrelationDomain;
 pub use self::equalities::{Side, equal_part, equalities};
 pub use self::expressions::{parse_expression, text};
-use self::given::Given;
-pub use self::said::unordered;
-use self::select::{Cte, Rows};
-use super::expression::{ColumnId, Expression};
+use self::facts::Facts;
+use self::parse::parse;
+use self::select::QueryRows;
+pub(crate) use self::select_list::unordered;
+use super::expression::{ColumnId, Expression, stage_column};
 use super::refusal::Refusal;
-use super::tree::{Aggregate, Keeps, Node, Plan, Presentation, Source, Stage};
+use super::tree::{Aggregate, Node, Plan, Presentation, Source, Stage, StageContents};
 
-/// What the catalogue says of what a query names.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// Tables and views, by schema and name.
-    pub relations: BTreeMap<(String, String), Relation>,
-    /// Names of functions in it that are aggregates; with their schema where that is not `pg_catalog`.
-    pub aggregates: BTreeSet<(Option<String>, String)>,
-    /// Those of functions that give several values, each of one column.
-    pub sets: BTreeSet<(Option<String>, String)>,
-    /// Those that give several rows of several columns.
-    pub row_sets: BTreeSet<(Option<String>, String)>,
-    /// Whether a column has a collation of its own: then it is not known here what is equal.
-    pub has_collations: bool,
-    /// Whether values of a column are equal by an operator that is not the system's.
-    pub has_own_equality: bool,
-}
-
-/// A table or view that a query names.
-#[derive(Clone, Debug)]
-pub struct Relation {
-    /// Its columns, in their order.
-    pub columns: Vec<String>,
-    /// The expressions that some of them stand for: they are not stored.
-    pub computed: BTreeMap<String, String>,
-    /// Those that are never null.
-    pub not_null: BTreeSet<String>,
-    /// Those whose values are the same where they are equal.
-    pub exact: BTreeSet<String>,
-    /// Where its rows come from.
-    pub kind: RelationKind,
-}
-
-/// Where the rows of a relation come from.
-#[derive(Clone, Debug)]
-pub enum RelationKind {
-    /// It is a table: its place in the list of the view's tables.
-    Table(usize),
-    /// It is a view with this definition, as the server prints it.
-    View(String),
-}
-
-/// The construct of a refusal of what is no SQL.
-pub const MALFORMED: &str = "this text";
-
-/// A query that is one SELECT.
+/// The plan of a view with the query `sql`, with all columns of its sources.
 ///
 /// # Errors
-/// [`Refusal`] for anything else; the parser's message.
-pub fn parse(sql: &str) -> Result<SelectStmt, Refusal> {
-    let parsed = pg_query::parse(sql, pg_query::ParserOptions::default())
-        .map_err(|error| Refusal::of_every_mode(MALFORMED, None, error.to_string()))?;
-    let mut statements = parsed.protobuf.stmts.into_iter();
-    let (first, second) = (statements.next(), statements.next());
-    if second.is_some() {
-        let advice = "give exactly one query";
-        return Err(Refusal::of_every_mode("a second statement", None, advice));
-    }
-    match first.and_then(|raw| raw.stmt).and_then(|node| node.node) {
-        Some(NodeEnum::SelectStmt(select)) => Ok(*select),
-        _ => {
-            let advice = "give a SELECT";
-            let construct = "a statement that is no query";
-            Err(Refusal::of_every_mode(construct, None, advice))
-        }
-    }
-}
-
-/// The tables and views that a query names, as `name` or `schema.name`; none where it is no SQL.
-pub fn tables_named(sql: &str) -> Vec<String> {
-    pg_query::parse(sql, pg_query::ParserOptions::default())
-        .map(|parsed| parsed.tables())
-        .unwrap_or_default()
-}
-
-/// What a view computes whose query is `sql`, with all columns of what it reads.
-///
-/// # Errors
-/// [`Refusal`]: what of it is not covered.
-pub fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
-    if sql.contains("egret$") {
-        let advice = "use other names: these stand for something else here";
-        return Err(Refusal::new("a name that begins with `egret$`", -1, advice));
-    }
+/// [`Refusal`] of the first construct that is not supported.
+pub(crate) fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
+    refuse_reserved_names(sql)?;
     let query = parse(sql)?;
     refuse_bare_equality(sql, facts)?;
     let mut analysis = Analysis {
@@ -142,8 +68,18 @@ pub fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
     Ok(analysis.finish(rows))
 }
 
-/// A plan for a query of which nothing is known but its columns: all of its rows are kept. `table` is the place at which
-/// it stands among the tables that it reads, as one more.
+/// Refuses SQL with the names that stand for columns in expressions. Even within a string they
+/// would be taken for columns.
+fn refuse_reserved_names(sql: &str) -> Result<(), Refusal> {
+    if sql.contains("egret$") {
+        let advice = "use other names: these are reserved";
+        return Err(Refusal::new("a name that begins with `egret$`", -1, advice));
+    }
+    Ok(())
+}
+
+/// The plan of a query of which only the columns are known: it stores all rows. `table` is the
+/// index of the query among the view's tables.
 pub fn whole(table: usize, columns: impl Iterator<Item = String>) -> Plan {
     let columns: Vec<(ColumnId, String)> = (1..).map(ColumnId).zip(columns).collect();
     let ids: Vec<ColumnId> = columns.iter().map(|(id, _)| *id).collect();
@@ -165,14 +101,14 @@ pub fn whole(table: usize, columns: impl Iterator<Item = String>) -> Plan {
                 source: Source::Table(table),
                 columns,
             },
-            keeps: Keeps::Rows { columns: ids },
+            contents: StageContents::Rows { columns: ids },
         }],
         typed: Vec::new(),
         compared: Vec::new(),
     }
 }
 
-/// How deep views and subqueries may be nested.
+/// Bound on the nesting of views and subqueries.
 const DEPTH_MAX: usize = 64;
 
 struct Analysis<'a> {
@@ -180,18 +116,20 @@ struct Analysis<'a> {
     next_column: u32,
     stages: Vec<Stage>,
     depth: usize,
-    /// The columns that are null in the grouping set that was made last, and the keys of others that they stand for.
+    /// The columns that are null in the grouping set that was made last, and the keys of others
+    /// that they stand for.
     nulls: Vec<(ColumnId, Expression)>,
-    /// See [`Plan`].
+    /// Columns with a borrowed type, as [`Plan`] has them.
     typed: Vec<(ColumnId, ColumnId)>,
-    /// See [`Plan`].
+    /// Looked-up keys, as [`Plan`] has them.
     compared: Vec<(ColumnId, bool)>,
-    /// The queries of WITH that have been looked at, with what they come to.
-    ctes: Vec<(Rc<Cte>, Rows)>,
+    /// Queries of WITH that have been analysed, with their rows.
+    ctes: Vec<(Rc<Cte>, QueryRows)>,
     /// The values that the query which is looked at next is computed for.
-    given: Option<Given>,
-    /// The values for each of which there is a group, also where there are no rows, in what is grouped next.
-    of_each: Option<Given>,
+    given: Option<DecorrelationDomain>,
+    /// The values for each of which there is a group, also where there are no rows, in what is
+    /// grouped next.
+    of_each: Option<DecorrelationDomain>,
     /// How many queries are computed by values that the one is in which is looked at.
     nested: usize,
 }
@@ -202,16 +140,16 @@ impl Analysis<'_> {
         ColumnId(self.next_column)
     }
 
-    /// Adds a stage, and returns what reads it.
+    /// Adds a stage, and returns a scan of it.
     fn stage(&mut self, mut stage: Stage) -> Node {
-        if let Keeps::Groups { keys, aggregates } = &mut stage.keeps
+        if let StageContents::Groups { keys, aggregates } = &mut stage.contents
             && keys.is_empty()
             && aggregates.is_empty()
         {
-            // Of the one group without keys something is kept, so that it is there.
+            // The one group without keys must have a column to exist.
             aggregates.push(Aggregate::rows(self.new_column(), None));
         }
-        let columns = stage.keeps.columns();
+        let columns = stage.contents.columns();
         self.stages.push(stage);
         Node::Scan {
             source: Source::Stage(self.stages.len() - 1),
@@ -222,7 +160,7 @@ impl Analysis<'_> {
         }
     }
 
-    fn finish(mut self, rows: Rows) -> Plan {
+    fn finish(mut self, rows: QueryRows) -> Plan {
         let shown = rows.columns.iter().map(|(_, id)| *id);
         let order = rows.order.iter().map(|(id, _)| *id);
         let columns: Vec<ColumnId> = shown.chain(order).collect();
@@ -230,11 +168,14 @@ impl Analysis<'_> {
         let node = match last.filter(|last| shows(&rows.node, Source::Stage(*last))) {
             Some(_) => rows.node,
             None => {
-                let keeps = Keeps::Rows {
+                let keeps = StageContents::Rows {
                     columns: distinct(&columns),
                 };
                 let input = rows.node;
-                self.stage(Stage { input, keeps })
+                self.stage(Stage {
+                    input,
+                    contents: keeps,
+                })
             }
         };
         Plan {
@@ -250,139 +191,23 @@ impl Analysis<'_> {
     }
 }
 
-/// What a column is called in the table of a stage.
-pub fn stage_column(column: ColumnId) -> String {
-    format!("c{}", column.0)
-}
-
-/// The column that is called so in the table of a stage.
-pub fn column_of_stage(name: &str) -> Option<ColumnId> {
-    let digits = name.strip_prefix('c')?;
-    digits.parse().ok().map(ColumnId)
-}
-
 fn distinct(columns: &[ColumnId]) -> Vec<ColumnId> {
     let mut seen = BTreeSet::new();
     let columns = columns.iter().copied();
     columns.filter(|column| seen.insert(*column)).collect()
 }
 
-/// Whether a node only filters and projects what it reads from a source.
+/// Whether a node only filters and projects the rows of a source.
 fn shows(node: &Node, source: Source) -> bool {
     match node {
         Node::Scan { source: read, .. } => *read == source,
         Node::Filter { input, .. } | Node::Project { input, .. } => shows(input, source),
-        // What is read has been computed: it does not change by itself.
+        // Stored rows are computed already, and do not change with the clock.
         Node::Unit
         | Node::Recent { .. }
         | Node::Expand { .. }
         | Node::Join { .. }
         | Node::UnionAll { .. } => false,
-    }
-}
-
-/// Leaves columns out that nobody uses. Those of `keys` tell rows of the stages apart.
-pub fn prune(plan: &mut Plan, keys: &[Option<Vec<ColumnId>>]) {
-    let shown = plan.presentation.columns.iter().map(|(_, id)| *id);
-    let order = plan.presentation.order.iter().map(|(id, _)| *id);
-    let mut used: BTreeSet<ColumnId> = shown.chain(order).collect();
-    used.extend(keys.iter().flatten().flatten());
-    prune_node(&mut plan.presentation.node, &mut used);
-    for stage in plan.stages.iter_mut().rev() {
-        match &mut stage.keeps {
-            Keeps::Rows { columns } => retain(columns, &mut used),
-            // What comes of a row may depend on any column, and so may how often it is there.
-            Keeps::Recursion { columns, .. } => used.extend(columns.iter()),
-            Keeps::Top { order, columns, .. } => {
-                used.extend(order.iter().map(|(id, _)| *id));
-                retain(columns, &mut used);
-            }
-            Keeps::Partitions {
-                by,
-                windows,
-                filter,
-                columns,
-            } => {
-                used.extend(by.iter());
-                retain(columns, &mut used);
-                used.extend(filter.iter().flat_map(Expression::columns));
-                windows.retain(|(id, _)| used.contains(id));
-                used.extend(windows.iter().flat_map(|(_, call)| call.columns()));
-            }
-            Keeps::Groups { keys, aggregates } => {
-                let first = aggregates.first().filter(|_| keys.is_empty());
-                used.extend(first.map(|one| one.column));
-                aggregates.retain(|aggregate| used.contains(&aggregate.column));
-                used.extend(keys.iter().flat_map(|(_, key)| key.columns()));
-                used.extend(aggregates.iter().flat_map(|one| one.call.columns()));
-            }
-        }
-        prune_node(&mut stage.input, &mut used);
-    }
-}
-
-/// Leaves out what is not used. Of rows that are only counted one column is kept.
-fn retain(columns: &mut Vec<ColumnId>, used: &mut BTreeSet<ColumnId>) {
-    if columns.iter().all(|id| !used.contains(id)) {
-        used.extend(columns.first());
-    }
-    columns.retain(|id| used.contains(id));
-}
-
-fn prune_node(node: &mut Node, used: &mut BTreeSet<ColumnId>) {
-    match node {
-        Node::Unit => {}
-        Node::Scan { source, columns } => {
-            columns.retain(|(id, _)| used.contains(id));
-            if !matches!(source, Source::Table(_)) {
-                used.extend(columns.iter().filter_map(|(_, name)| column_of_stage(name)));
-            }
-        }
-        Node::Filter { input, condition }
-        | Node::Recent {
-            input, condition, ..
-        } => {
-            used.extend(condition.columns());
-            prune_node(input, used);
-        }
-        Node::Project { input, columns } => {
-            columns.retain(|(id, _)| used.contains(id));
-            used.extend(columns.iter().flat_map(|(_, column)| column.columns()));
-            prune_node(input, used);
-        }
-        Node::Expand {
-            input,
-            call,
-            or_nulls,
-            ..
-        } => {
-            let used_here = or_nulls.iter().chain(Some(&*call));
-            used.extend(used_here.flat_map(Expression::columns));
-            prune_node(input, used);
-        }
-        Node::Join {
-            left,
-            right,
-            condition,
-            ..
-        } => {
-            used.extend(condition.columns());
-            prune_node(left, used);
-            prune_node(right, used);
-        }
-        Node::UnionAll { inputs, columns } => {
-            let kept: Vec<bool> = columns.iter().map(|id| used.contains(id)).collect();
-            let keep = |all: &mut Vec<ColumnId>| {
-                let mut kept = kept.iter();
-                all.retain(|_| *kept.next().expect("as many columns in every input"));
-            };
-            keep(columns);
-            for (input, mapped) in inputs {
-                keep(mapped);
-                used.extend(mapped.iter().copied());
-                prune_node(input, used);
-            }
-        }
     }
 }
 

@@ -1,13 +1,15 @@
-//! The SQL that records what changes in a table: a table for changes, and triggers that fill it.
+//! SQL that records the changes of a table: a table for changes, and triggers that fill it.
 //!
-//! A trigger fires once for a statement and copies what it changed, from the transition tables, with the id of the
-//! transaction and a weight. Nothing that happens to the table may make the user's statement fail: a column that was dropped is
-//! null in what is recorded, and one that has another type is noticed before anything is read as the old type. Such a change,
-//! and anything else that cannot be said by rows, is recorded as a row with weight 0, a *break*: views that read the table are
-//! computed anew.
+//! A trigger fires once for a statement and copies what it changed, from the transition tables,
+//! with the id of the transaction and a weight. Nothing that happens to the table may make the
+//! user's statement fail: a column that was dropped is null in what is recorded, and one that has
+//! another type is noticed before anything is read as the old type. Such a change, and anything
+//! else that cannot be said by rows, is recorded as a row with weight 0, a *break*: views that read
+//! the table are computed anew.
 //!
-//! Where much is written there are two such tables, *segments*: the second inherits from the first, so that whoever reads the first
-//! reads both. One is written to; the other is truncated when every view has seen all that is in it, and then they change over.
+//! For tables with many writes there are two tables for changes, *segments*. The second inherits
+//! from the first, so that a query of the first reads both. One is written to; the other is
+//! truncated when every view has applied its rows, and then the two switch roles.
 
 mod recorder;
 
@@ -17,69 +19,83 @@ use super::expression::quoted;
 use super::sql::{FRONTIER, WEIGHT};
 
 /// The column with the id of the transaction that changed a row.
-pub const TRANSACTION: &str = "egret_xid";
+pub(crate) const TRANSACTION: &str = "egret_xid";
 
 /// How changes are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recording {
-    /// Changes of one table that take more bytes are not recorded any more.
+pub struct CaptureOptions {
+    /// Changes of one table are not recorded beyond this size, in bytes.
     pub size_max: u64,
-    /// Where they take more they are recorded in two segments.
+    /// Size in bytes beyond which changes of a table are recorded in two segments.
     pub segment_size: u64,
-    /// Whether a table for changes that is made is unlogged.
+    /// Whether new tables for changes are unlogged.
     pub is_unlogged: bool,
 }
 
-/// A table that changes are recorded of.
+/// A table whose changes are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Captured {
-    /// Its number among all.
+pub struct TableCapture {
+    /// Number of the capture, by which its table and function are named.
     pub id: i64,
-    /// The columns that some view needs.
+    /// The columns that views need.
     pub columns: Vec<CapturedColumn>,
-    /// The view that alone reads them, within the transaction that changes the table; none: they wait for all views.
-    pub of: Option<i64>,
+    /// The view in mode immediate that applies the changes within the transaction; none: all views
+    /// read them.
+    pub view: Option<i64>,
 }
 
-/// A column that is recorded.
+/// A column whose values are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturedColumn {
-    /// Its name.
+    /// Name of the column, not quoted.
     pub name: String,
-    /// Its type, without modifiers, so that no value is changed or refused when those are.
+    /// Type without modifiers, so that a change of the modifiers neither alters nor refuses a
+    /// value.
     pub sql_type: String,
-    /// The type that it is recorded with: of a domain what it is made of, which always takes nulls.
+    /// Type in the table for changes: of a domain its base type, which always accepts nulls.
     pub recorded_type: String,
-    /// Its collation, where it is not that of the type that it is recorded with.
+    /// Collation, if it differs from that of the recorded type.
     pub collation: Option<String>,
     /// The oid of its type.
     pub type_oid: u32,
-    /// Whether values that are equal look the same.
+    /// Whether equal values look the same: `1.0` and `1.00` do not.
     pub is_exact: bool,
 }
 
-/// One of the tables that changes of a table are recorded in.
+/// One of the two tables in which the changes of a table are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// The one that is always there.
+    /// The table for changes itself, which always exists.
     First,
-    /// The one that is made where much is written.
+    /// The second table, for tables with many writes.
     Second,
 }
 
-/// What a change comes from: the transition table and the weight of its rows.
-pub const OLD: (&str, &str) = ("egret_old", "-1");
-/// The same.
-pub const NEW: (&str, &str) = ("egret_new", "1");
+/// A transition table of the triggers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransitionTable {
+    /// Name of the table within the trigger functions.
+    pub name: &'static str,
+    /// Weight of each of its rows, as SQL.
+    pub weight: &'static str,
+}
 
-/// The names of triggers that [`Captured::create_triggers`] makes, as a regular expression of PostgreSQL.
-pub const OWN_TRIGGER: &str = "^egret_(before_)?(insert|update|delete|truncate)_[0-9]+$";
+/// Transition table of old rows.
+pub const OLD: TransitionTable = TransitionTable {
+    name: "egret_old",
+    weight: "-1",
+};
+/// Transition table of new rows.
+pub const NEW: TransitionTable = TransitionTable {
+    name: "egret_new",
+    weight: "1",
+};
 
-/// Statements that are recorded, each by a trigger.
+/// Events that fire a trigger each.
 const EVENTS: [&str; 4] = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"];
 
 impl CapturedColumn {
-    /// As a table for changes is made with it.
+    /// The column's definition in a table for changes.
     fn declared(&self) -> String {
         let (name, kind) = (quoted(&self.name), &self.recorded_type);
         match &self.collation {
@@ -88,17 +104,18 @@ impl CapturedColumn {
         }
     }
 
-    /// What was recorded, called `recorded`, with the type that it has in the table.
+    /// The recorded value, cast to the column's own type.
     pub fn read(&self, recorded: &str) -> String {
-        match self.sql_type == self.recorded_type {
-            true => recorded.to_owned(),
-            false => format!("{recorded}::{}", self.sql_type),
+        if self.sql_type == self.recorded_type {
+            recorded.to_owned()
+        } else {
+            format!("{recorded}::{}", self.sql_type)
         }
     }
 }
 
 impl Segment {
-    /// The one with a number, as it is remembered.
+    /// The segment of a number in the catalogue.
     pub fn numbered(number: i16) -> Self {
         match number {
             2 => Self::Second,
@@ -106,7 +123,7 @@ impl Segment {
         }
     }
 
-    /// Its number.
+    /// The number of the segment in the catalogue: 1 or 2.
     pub fn number(self) -> i16 {
         match self {
             Self::First => 1,
@@ -114,7 +131,7 @@ impl Segment {
         }
     }
 
-    /// The one that it changes over with.
+    /// The segment that it switches roles with.
     pub fn other(self) -> Self {
         match self {
             Self::First => Self::Second,
@@ -123,12 +140,12 @@ impl Segment {
     }
 }
 
-/// The table for changes, with both segments where there are two.
+/// Name of the table for changes; a query of it reads both segments.
 pub fn changes(id: i64) -> String {
     format!("egret.changes_{id}")
 }
 
-/// A segment: for the first ONLY is to be said.
+/// Name of one segment; for the first, a query must say ONLY.
 pub fn segment(id: i64, segment: Segment) -> String {
     match segment {
         Segment::First => changes(id),
@@ -136,16 +153,17 @@ pub fn segment(id: i64, segment: Segment) -> String {
     }
 }
 
-/// The function that the triggers of a table call.
+/// Name of the function that the triggers of a table call.
 fn function(id: i64) -> String {
     format!("egret.capture_{id}")
 }
 
-/// What begins to make a table for changes, …
+/// First words of the statement that creates a table for changes, …
 fn create(is_unlogged: bool) -> &'static str {
-    match is_unlogged {
-        true => "CREATE UNLOGGED TABLE",
-        false => "CREATE TABLE",
+    if is_unlogged {
+        "CREATE UNLOGGED TABLE"
+    } else {
+        "CREATE TABLE"
     }
 }
 
@@ -153,13 +171,13 @@ fn create(is_unlogged: bool) -> &'static str {
 const SETTINGS: &str = "WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, \
      autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000)";
 
-/// … and its index, which is empty but for breaks: it tells cheaply whether there is one.
+/// … and its index, which has breaks only: it answers cheaply whether there is one.
 fn index(table: &str) -> String {
     format!("CREATE INDEX ON {table} ({TRANSACTION}) WHERE {WEIGHT} = 0")
 }
 
-/// What makes the second segment.
-pub fn create_second(id: i64, is_unlogged: bool) -> Vec<String> {
+/// The statements that create the second segment.
+pub(crate) fn create_second(id: i64, is_unlogged: bool) -> Vec<String> {
     let (first, second) = (segment(id, Segment::First), segment(id, Segment::Second));
     let create = create(is_unlogged);
     vec![
@@ -168,18 +186,18 @@ pub fn create_second(id: i64, is_unlogged: bool) -> Vec<String> {
     ]
 }
 
-impl Captured {
-    /// The table for changes.
+impl TableCapture {
+    /// Name of the table for changes.
     pub fn changes(&self) -> String {
         changes(self.id)
     }
 
-    /// The function that the triggers call.
+    /// Name of the function that the triggers call.
     pub fn function(&self) -> String {
         function(self.id)
     }
 
-    /// What records these columns.
+    /// The part that generates the trigger function.
     pub fn recorder(&self) -> Recorder {
         let columns = self.columns.iter();
         Recorder {
@@ -190,11 +208,13 @@ impl Captured {
         }
     }
 
-    /// What makes the table for changes. What one view alone reads is of no use after the transaction, so that no crash can take it away.
-    pub fn create_changes(&self, recording: Recording) -> Vec<String> {
-        let create = create(recording.is_unlogged || self.of.is_some());
-        let columns = self.columns.iter();
-        let columns: String = columns
+    /// The statements that create the table for changes. That of a view in mode immediate is
+    /// unlogged: its rows do not outlive the transaction, so a crash loses nothing.
+    pub(crate) fn create_changes(&self, recording: CaptureOptions) -> Vec<String> {
+        let create = create(recording.is_unlogged || self.view.is_some());
+        let columns: String = self
+            .columns
+            .iter()
             .map(|column| format!(", {}", column.declared()))
             .collect();
         let table = self.changes();
@@ -206,8 +226,8 @@ impl Captured {
         ]
     }
 
-    /// Changes of `from`, what follows FROM, as the table has them.
-    pub fn as_recorded(&self, from: &str) -> String {
+    /// Query of changes with the types that the columns have in the table; `from` follows FROM.
+    pub(crate) fn as_recorded(&self, from: &str) -> String {
         let columns = self.columns.iter();
         let list: String = columns
             .map(|column| {
@@ -215,32 +235,30 @@ impl Captured {
                 format!("{} AS {name}, ", column.read(&name))
             })
             .collect();
-        // What adds up integers is a bigint; of a bigint it would be a numeric.
+        // A sum over integers is a bigint; over bigints it would be a numeric.
         format!("SELECT {list}{WEIGHT}::integer AS {WEIGHT} FROM {from}")
     }
 
-    /// The same, each different row once.
-    pub fn consolidated(&self, from: &str) -> String {
+    /// The changes with equal rows merged: their weights are added, and those of weight 0 left out.
+    pub(crate) fn consolidated(&self, from: &str) -> String {
         let mut list = Vec::new();
         let mut keys = Vec::new();
         for column in &self.columns {
             let name = quoted(&column.name);
-            match column.is_exact {
-                true => {
-                    list.push(format!("{} AS {name}", column.read(&name)));
-                    keys.push(name);
-                }
-                false => {
-                    keys.push(format!("{name}::text COLLATE \"C\""));
-                    let any = format!("any_value({name})");
-                    list.push(format!("{} AS {name}", column.read(&any)));
-                }
+            if column.is_exact {
+                list.push(format!("{} AS {name}", column.read(&name)));
+                keys.push(name);
+            } else {
+                keys.push(format!("{name}::text COLLATE \"C\""));
+                let any = format!("any_value({name})");
+                list.push(format!("{} AS {name}", column.read(&any)));
             }
         }
         list.push(format!("sum({WEIGHT})::bigint AS {WEIGHT}"));
-        let group = match keys.is_empty() {
-            true => String::new(),
-            false => format!(" GROUP BY {}", keys.join(", ")),
+        let group = if keys.is_empty() {
+            String::new()
+        } else {
+            format!(" GROUP BY {}", keys.join(", "))
         };
         format!(
             "SELECT {} FROM {from}{group} HAVING sum({WEIGHT}) <> 0",
@@ -248,8 +266,9 @@ impl Captured {
         )
     }
 
-    /// The changes that the snapshot which a view has come to did not see: a subquery. The planner takes it for so many rows: what the server knows of
-    /// the table is from when it was empty, or is nothing. It adds rows of which there are never any.
+    /// Subquery of the changes that the view's snapshot does not see. The planner has no useful
+    /// statistics of the table, so the subquery adds `rows` rows that never appear: it is planned
+    /// for about as many.
     pub fn since(&self, rows: u64) -> String {
         let changes = self.changes();
         let names: Vec<String> = self
@@ -272,37 +291,38 @@ impl Captured {
     }
 
     /// The rows of transition tables with their weights, in parentheses.
-    pub fn in_transition(&self, sources: &[(&str, &str)]) -> String {
+    pub(crate) fn in_transition(&self, sources: &[TransitionTable]) -> String {
         let names: String = self
             .columns
             .iter()
             .map(|column| format!("{}, ", quoted(&column.name)))
             .collect();
-        let selects = sources
-            .iter()
-            .map(|(table, weight)| format!("SELECT {names}{weight} AS {WEIGHT} FROM {table}"));
+        let selects = sources.iter().map(|TransitionTable { name, weight }| {
+            format!("SELECT {names}{weight} AS {WEIGHT} FROM {name}")
+        });
         format!("({})", selects.collect::<Vec<_>>().join(" UNION ALL "))
     }
 
-    /// The functions that triggers call, with their arguments' types.
+    /// The trigger functions with their argument types.
     pub fn functions(&self) -> Vec<String> {
-        let before = self.of.map(|view| format!("{}()", before(view)));
+        let before = self.view.map(|view| format!("{}()", before(view)));
         let after = format!("{}()", self.function());
         before.into_iter().chain([after]).collect()
     }
 
-    /// How many triggers a table has.
-    pub fn trigger_count(&self) -> i64 {
+    /// Number of triggers on a table.
+    pub(crate) fn trigger_count(&self) -> i64 {
         (EVENTS.len() * self.functions().len()) as i64
     }
 
-    /// The triggers of a table: when they fire and for what, their names, and what they call.
+    /// The triggers of a table: timing, event, name and function.
     fn triggers(&self) -> Vec<(&'static str, &'static str, String, String)> {
         let mut all = Vec::new();
         for event in EVENTS {
             let on = event.to_lowercase();
-            if let Some(view) = self.of {
-                // They fire in the order of their names: on every table views are locked in one order.
+            if let Some(view) = self.view {
+                // Triggers fire in the order of their names: so views are locked in the same order
+                // on every table.
                 let name = quoted(&format!("egret_before_{on}_{view:012}"));
                 all.push(("BEFORE", event, name, before(view)));
             }
@@ -312,10 +332,11 @@ impl Captured {
         all
     }
 
-    /// What makes the triggers on a table: on this one, or on one of its partitions. Who `may_alter` the table has them fire
-    /// in every session; otherwise they do not fire where `session_replication_role` is `replica`.
-    pub fn create_triggers(&self, on: &str, may_alter: bool) -> Vec<String> {
-        let (old, new) = (OLD.0, NEW.0);
+    /// The statements that create the triggers on a table or on one of its partitions. If the role
+    /// `may_alter` the table they fire in every session; otherwise they do not fire where
+    /// `session_replication_role` is `replica`.
+    pub(crate) fn create_triggers(&self, on: &str, may_alter: bool) -> Vec<String> {
+        let (old, new) = (OLD.name, NEW.name);
         let mut all = Vec::new();
         for (when, event, name, function) in self.triggers() {
             let rows = match (when, event) {
@@ -334,15 +355,14 @@ impl Captured {
         all
     }
 
-    /// What drops them.
-    pub fn drop_triggers(&self, on: &str) -> Vec<String> {
+    pub(crate) fn drop_triggers(&self, on: &str) -> Vec<String> {
         let triggers = self.triggers().into_iter();
         let drop = triggers.map(|(_, _, name, _)| format!("DROP TRIGGER IF EXISTS {name} ON {on}"));
         drop.collect()
     }
 
-    /// What makes the function that the triggers call, for them alone.
-    pub fn create_functions(&self, recording: Recording) -> Vec<String> {
+    /// The statements that create the trigger function, which no other role may call.
+    pub(crate) fn create_functions(&self, recording: CaptureOptions) -> Vec<String> {
         let recorder = self.recorder();
         vec![
             recorder.create_function(Segment::First, recording.size_max),
@@ -350,14 +370,14 @@ impl Captured {
         ]
     }
 
-    /// What records a column no longer.
-    pub fn drop_column(&self, column: &CapturedColumn) -> String {
+    /// The statement that stops recording a column.
+    pub(crate) fn drop_column(&self, column: &CapturedColumn) -> String {
         let (table, name) = (self.changes(), quoted(&column.name));
         format!("ALTER TABLE {table} DROP COLUMN {name}")
     }
 
-    /// What records one more column.
-    pub fn add_column(&self, column: &CapturedColumn) -> String {
+    /// The statement that starts recording one more column.
+    pub(crate) fn add_column(&self, column: &CapturedColumn) -> String {
         format!(
             "ALTER TABLE {} ADD COLUMN {}",
             self.changes(),
@@ -366,12 +386,23 @@ impl Captured {
     }
 }
 
-/// The function that is called before a statement changes what a view reads that is kept fresh within the transaction.
+/// Name of the function that a view in mode immediate has called before each statement on its
+/// tables.
 pub fn before(view: i64) -> String {
     format!("egret.before_{view}")
 }
 
-/// Keeps others from calling a function.
+/// Takes the right to call a function from PUBLIC.
 pub fn revoke(function: &str) -> String {
     format!("REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
+}
+
+/// Changes as a common table expression. Consolidated ones are materialized: otherwise the planner
+/// may evaluate conditions for rows before opposite ones have cancelled out.
+pub(crate) fn changes_as(name: &str, changes: &str, is_consolidated: bool) -> String {
+    if is_consolidated {
+        format!("{name} AS MATERIALIZED ({changes})")
+    } else {
+        format!("{name} AS ({changes})")
+    }
 }

@@ -1,102 +1,115 @@
-//! From a plan to tables and statements, once the types of its columns are known.
+//! Compiles a plan to tables and statements, once the types of its columns are known.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::analyse::stage_column;
-use super::expression::{ColumnId, Expression};
-use super::lookups::Reads;
+use super::column_types::{ColumnType, Types};
+use super::expression::{ColumnId, Expression, stage_column};
+use super::lookups::StageInput;
 use super::maintain::{
-    Carried, ColumnType, Delta, Groups, Partitions, Recursion, Rows, Statement, Table, Top, Types,
-    carried, computed, read,
+    AggregateMaintenance, RecursionStage, ReduceStage, RowStage, TopKStage, WindowStage, carried,
+    computed, read,
 };
 use super::scales::{Scales, of_expression};
 use super::sql::{Block, Generator, SourceSql, union};
-use super::tree::{Aggregate, JoinKind, Keeps, Node, Source, Stage};
+use super::tree::{Aggregate, JoinKind, Node, Source, Stage, StageContents};
+use crate::core::maintain::delta::Delta;
+use crate::core::maintain::statement::Statement;
+use crate::core::maintain::table::Table;
 
-/// A stage with its table.
+/// A stage with its table and statements.
 #[derive(Clone, Debug)]
-pub struct Compiled {
-    /// Where its rows come from.
+pub struct CompiledStage {
+    /// The operator whose rows the stage stores.
     pub input: Node,
-    /// What is kept.
-    pub kept: Kept,
+    /// How the stage stores and maintains its rows.
+    pub storage: StageStorage,
 }
 
-/// What a stage keeps.
+/// Storage of a stage, by the kind of its contents.
 #[derive(Clone, Debug)]
-pub enum Kept {
-    /// Rows.
-    Rows(Rows),
-    /// Groups.
-    Groups(Groups),
-    /// Rows of partitions.
-    Partitions(Partitions),
-    /// The first rows.
-    Top(Top),
-    /// All that comes of some rows.
-    Recursion(Recursion),
+pub enum StageStorage {
+    /// Single rows, by key or with a count.
+    Rows(RowStage),
+    /// One row for each group.
+    Groups(ReduceStage),
+    /// Rows with window functions over their partitions.
+    Partitions(WindowStage),
+    /// The first rows of an order.
+    Top(TopKStage),
+    /// The rows of a recursive query.
+    Recursion(RecursionStage),
 }
 
-impl Compiled {
-    /// Its table.
+impl CompiledStage {
+    /// The table that stores the stage.
     pub fn table(&self) -> &Table {
-        match &self.kept {
-            Kept::Rows(rows) => &rows.table,
-            Kept::Groups(groups) => &groups.table,
-            Kept::Partitions(partitions) => &partitions.rows.table,
-            Kept::Top(top) => &top.rows.table,
-            Kept::Recursion(recursion) => &recursion.rows.table,
+        match &self.storage {
+            StageStorage::Rows(rows) => &rows.table,
+            StageStorage::Groups(groups) => &groups.table,
+            StageStorage::Partitions(partitions) => &partitions.rows.table,
+            StageStorage::Top(top) => &top.rows.table,
+            StageStorage::Recursion(recursion) => &recursion.rows.table,
         }
     }
 
-    /// The column of its table that says how often a row is there for whoever reads it, if that is not once.
+    /// The column with the number of copies of a row, for readers of the stage; none if each row is
+    /// there once.
     pub fn count(&self) -> Option<&'static str> {
-        match &self.kept {
-            Kept::Recursion(recursion) => recursion.count(),
+        match &self.storage {
+            StageStorage::Recursion(recursion) => recursion.count(),
             _ => self.table().count,
         }
     }
 
-    /// What it reads, and the keys of groups that are asked again.
-    pub fn reads(&self, types: &Types) -> Reads<'_> {
-        let of = |asked| Reads {
+    /// The stage's input, and the keys of groups that it recomputes.
+    pub fn reads(&self, types: &Types) -> StageInput<'_> {
+        let of = |asked| StageInput {
             input: &self.input,
             asked,
         };
-        let groups = match &self.kept {
-            Kept::Rows(_) | Kept::Top(_) | Kept::Recursion(_) => return of(Vec::new()),
-            Kept::Partitions(partitions) => return of(partitions.keys.iter().collect()),
-            Kept::Groups(groups) => groups,
+        let groups = match &self.storage {
+            StageStorage::Rows(_) | StageStorage::Top(_) | StageStorage::Recursion(_) => {
+                return of(Vec::new());
+            }
+            StageStorage::Partitions(partitions) => return of(partitions.keys.iter().collect()),
+            StageStorage::Groups(groups) => groups,
         };
-        // Where values of a key are equal and look different, one that is there is asked for.
+        // Equal key values may look different: the group is then queried for one that exists.
         let mut shown = groups.keys.iter();
         let mut aggregates = groups.aggregates.iter();
         let asks = shown.any(|(id, _)| !types[id].is_exact)
-            || aggregates.any(|(_, carried)| *carried == Carried::Asked || carried.end().is_some());
-        let keys = groups.keys.iter().filter(|_| asks);
-        let keys = keys.filter(|(id, _)| types[id].is_not_null);
+            || aggregates.any(|(_, carried)| {
+                *carried == AggregateMaintenance::Asked || carried.end().is_some()
+            });
+        let keys = groups
+            .keys
+            .iter()
+            .filter(|_| asks)
+            .filter(|(id, _)| types[id].is_not_null);
         of(keys.map(|(_, key)| key).collect())
     }
 
-    /// The columns that later stages and readers see, by their names.
+    /// The columns that later stages and readers see.
     pub fn seen(&self) -> Vec<ColumnId> {
-        match &self.kept {
-            Kept::Rows(rows) => rows.columns.clone(),
-            Kept::Groups(groups) => groups.columns(),
-            Kept::Partitions(partitions) => partitions.rows.columns.clone(),
-            Kept::Top(top) => top.rows.columns.clone(),
-            Kept::Recursion(recursion) => recursion.rows.columns.clone(),
+        match &self.storage {
+            StageStorage::Rows(rows) => rows.columns.clone(),
+            StageStorage::Groups(groups) => groups.columns(),
+            StageStorage::Partitions(partitions) => partitions.rows.columns.clone(),
+            StageStorage::Top(top) => top.rows.columns.clone(),
+            StageStorage::Recursion(recursion) => recursion.rows.columns.clone(),
         }
     }
 
-    /// The statement that applies what changed in `sources`; none where nothing did. What changed is told to `sink`, and where it is more
-    /// than so many rows in a join before those that take each other away are brought together, nothing is to be applied.
+    /// The statement that applies the changes in `sources`; none if there are none. It writes the
+    /// changes of the stage to `sink`. If a join yields more than `rows_max` rows, before opposite
+    /// ones are merged, it applies nothing.
     pub fn apply(
         &self,
         types: &Types,
         sources: &BTreeMap<Source, SourceSql>,
-        (sink, rows_max): (Option<&str>, Option<u64>),
+        sink: Option<&str>,
+        rows_max: Option<u64>,
     ) -> Option<Statement> {
         let sources = &*self.with_itself(sources);
         let mut generator = Generator::new(sources);
@@ -106,52 +119,55 @@ impl Compiled {
         }
         let delta = Delta {
             expected: self.expected(sources),
-            // The server counts with the sign.
+            // The server's numbers are signed.
             rows_max: rows_max
                 .map(|rows_max| rows_max.min(i64::MAX.unsigned_abs() - 1))
-                .filter(|_| self.input.has_join() || matches!(self.kept, Kept::Recursion(_))),
+                .filter(|_| {
+                    self.input.has_join() || matches!(self.storage, StageStorage::Recursion(_))
+                }),
             is_consolidated: changes.len() == 1 && self.keeps_apart(sources),
             sink,
         };
-        Some(match &self.kept {
-            Kept::Rows(rows) => rows.apply(types, &union(&changes, &rows.columns), &delta),
-            Kept::Groups(groups) => {
+        Some(match &self.storage {
+            StageStorage::Rows(rows) => rows.apply(types, &union(&changes, &rows.columns), &delta),
+            StageStorage::Groups(groups) => {
                 let now = generator.rows(&self.input);
                 groups.apply(types, &changes, &now, &delta)
             }
-            Kept::Partitions(partitions) => {
+            StageStorage::Partitions(partitions) => {
                 let now = generator.rows(&self.input);
-                partitions.apply(types, (&changes, &now), &delta)
+                partitions.apply(types, &changes, &now, &delta)
             }
-            Kept::Top(top) => {
+            StageStorage::Top(top) => {
                 let now = generator.rows(&self.input);
-                top.apply(types, (&changes, &now), &delta)
+                top.apply(types, &changes, &now, &delta)
             }
-            Kept::Recursion(recursion) => {
-                recursion.apply(types, (&self.input, sources, &changes), &delta)
+            StageStorage::Recursion(recursion) => {
+                recursion.apply(types, &self.input, sources, &changes, &delta)
             }
         })
     }
 
-    /// The sources with what is kept, where the stage reads that.
+    /// The sources, with the stage itself where it is recursive.
     fn with_itself<'a>(
         &self,
         sources: &'a BTreeMap<Source, SourceSql>,
     ) -> Cow<'a, BTreeMap<Source, SourceSql>> {
-        let Kept::Recursion(recursion) = &self.kept else {
+        let StageStorage::Recursion(recursion) = &self.storage else {
             return Cow::Borrowed(sources);
         };
         Cow::Owned(recursion.reading(sources, &self.table().name, self.count()))
     }
 
-    /// Whether rows that differ in a source that changed differ in what is kept: then what is there once in its changes is there once in
-    /// those of the stage. Rows of other sources differ by their keys, which are kept.
+    /// Whether distinct rows of a changed source stay distinct in the stage: then consolidated
+    /// changes of the source are consolidated in the stage too. Rows of other sources differ by
+    /// their keys, which are stored.
     fn keeps_apart(&self, sources: &BTreeMap<Source, SourceSql>) -> bool {
-        let Kept::Rows(Rows {
+        let StageStorage::Rows(RowStage {
             columns,
             key: Some(_),
             ..
-        }) = &self.kept
+        }) = &self.storage
         else {
             return false;
         };
@@ -167,7 +183,7 @@ impl Compiled {
         })
     }
 
-    /// About how many changes it reads; 0 where that is not known.
+    /// Estimated number of changes that it reads; 0 where that is not known.
     pub fn expected(&self, sources: &BTreeMap<Source, SourceSql>) -> u64 {
         let read = self.input.sources().into_iter();
         let changed = read.filter_map(|source| sources.get(&source));
@@ -177,7 +193,7 @@ impl Compiled {
             .sum()
     }
 
-    /// The statement that makes the table what the query says, whatever it was.
+    /// The statement that makes the table equal to its query, whatever it contains.
     pub fn rebuild(
         &self,
         types: &Types,
@@ -187,24 +203,30 @@ impl Compiled {
         let sources = &*self.with_itself(sources);
         let mut generator = Generator::new(sources);
         let now = generator.rows(&self.input);
-        match &self.kept {
-            Kept::Rows(rows) => rows.rebuild(types, &union(&now, &rows.columns), sink),
-            Kept::Groups(groups) => groups.rebuild(types, &now, sink),
-            Kept::Partitions(partitions) => partitions.rebuild(types, &now, sink),
-            Kept::Top(top) => top.rebuild(types, &now, sink),
-            Kept::Recursion(recursion) => recursion.rebuild(types, (&self.input, sources), sink),
+        match &self.storage {
+            StageStorage::Rows(rows) => rows.rebuild(types, &union(&now, &rows.columns), sink),
+            StageStorage::Groups(groups) => groups.rebuild(types, &now, sink),
+            StageStorage::Partitions(partitions) => partitions.rebuild(types, &now, sink),
+            StageStorage::Top(top) => top.rebuild(types, &now, sink),
+            StageStorage::Recursion(recursion) => {
+                recursion.rebuild(types, (&self.input, sources), sink)
+            }
         }
     }
 }
 
-/// The SELECTs that tell the types of what a stage keeps: the first of rows, with what is added up, the second of groups.
-pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, Option<String>) {
+/// SELECTs that reveal the types of what a stage stores: the first of rows and of what is added up,
+/// the second of groups.
+pub(crate) fn probes(
+    stage: &Stage,
+    sources: &BTreeMap<Source, SourceSql>,
+) -> (String, Option<String>) {
     let blocks = Generator::new(sources).rows(&stage.input);
-    match &stage.keeps {
-        Keeps::Rows { columns } | Keeps::Top { columns, .. } | Keeps::Recursion { columns, .. } => {
-            (plain(&blocks, columns), None)
-        }
-        Keeps::Partitions {
+    match &stage.contents {
+        StageContents::Rows { columns }
+        | StageContents::Top { columns, .. }
+        | StageContents::Recursion { columns, .. } => (plain(&blocks, columns), None),
+        StageContents::Partitions {
             by,
             windows,
             filter,
@@ -213,21 +235,24 @@ pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, 
             let read = read(by, windows, filter.as_ref(), columns);
             (computed(&blocks, &read, windows, ""), None)
         }
-        Keeps::Groups { keys, aggregates } => {
-            let of_rows = blocks.iter().map(|block| {
-                let names = block.names();
-                let keys = keys.iter().map(|(id, key)| (*id, key));
-                let added = aggregates.iter().filter(|one| one.adds());
-                let arguments = added.filter_map(|one| Some((one.column, one.argument.as_ref()?)));
-                let list: Vec<String> = keys
-                    .chain(arguments)
-                    .map(|(id, expression)| {
-                        format!("{} AS {}", expression.sql(names), stage_column(id))
-                    })
-                    .collect();
-                block.select(&list)
-            });
-            let of_rows: Vec<String> = of_rows.collect();
+        StageContents::Groups { keys, aggregates } => {
+            let of_rows: Vec<String> = blocks
+                .iter()
+                .map(|block| {
+                    let names = block.names();
+                    let keys = keys.iter().map(|(id, key)| (*id, key));
+                    let added = aggregates.iter().filter(|one| one.adds());
+                    let arguments =
+                        added.filter_map(|one| Some((one.column, one.argument.as_ref()?)));
+                    let list: Vec<String> = keys
+                        .chain(arguments)
+                        .map(|(id, expression)| {
+                            format!("{} AS {}", expression.sql(names), stage_column(id))
+                        })
+                        .collect();
+                    block.select(&list)
+                })
+                .collect();
             let grouped = blocks.first().map(|block| {
                 let names = block.names();
                 let list: Vec<String> = aggregates
@@ -241,7 +266,7 @@ pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, 
     }
 }
 
-/// The SELECT that tells the types of columns of a node.
+/// A SELECT that reveals the types of a node's columns.
 pub fn probe(node: &Node, columns: &[ColumnId], sources: &BTreeMap<Source, SourceSql>) -> String {
     plain(&Generator::new(sources).rows(node), columns)
 }
@@ -257,62 +282,64 @@ fn plain(blocks: &[Block], columns: &[ColumnId]) -> String {
     selects.collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-/// What a stage keeps, with the types of [`probes`].
+/// Compiles a stage, with the types of [`probes`].
 pub fn compile(
     name: &str,
     stage: Stage,
     key: Option<Vec<ColumnId>>,
-    (arguments, scales_of): (&Types, &Scales),
+    arguments: &Types,
+    scales_of: &Scales,
     types: &Types,
-) -> Compiled {
-    let kept = match stage.keeps {
-        Keeps::Rows { columns } => Kept::Rows(Rows::new(name, &columns, key, types)),
-        Keeps::Partitions {
+) -> CompiledStage {
+    let kept = match stage.contents {
+        StageContents::Rows { columns } => {
+            StageStorage::Rows(RowStage::new(name, &columns, key, types))
+        }
+        StageContents::Partitions {
             by,
             windows,
             filter,
             columns,
-        } => {
-            let of = (&columns[..], types);
-            Kept::Partitions(Partitions::new((name, key), by, windows, filter, of))
-        }
-        Keeps::Top {
+        } => StageStorage::Partitions(WindowStage::new(
+            name, key, by, windows, filter, &columns, types,
+        )),
+        StageContents::Top {
             order,
             rows,
             columns,
-        } => Kept::Top(Top::new((name, key), (order, rows), (&columns, types))),
-        Keeps::Recursion { columns, is_all } => Kept::Recursion(Recursion::new(
-            name,
-            (&stage.input, &columns),
-            is_all,
-            types,
-        )),
-        Keeps::Groups { keys, aggregates } => {
+        } => StageStorage::Top(TopKStage::new(name, key, order, rows, &columns, types)),
+        StageContents::Recursion { columns, is_all } => StageStorage::Recursion(
+            RecursionStage::new(name, &stage.input, &columns, is_all, types),
+        ),
+        StageContents::Groups { keys, aggregates } => {
             let aggregates = aggregates
                 .into_iter()
                 .map(|aggregate| {
-                    let argument = arguments.get(&aggregate.column);
-                    let argument = argument.map(|found| found.sql.as_str());
-                    let scales = aggregate.argument.as_ref();
-                    let scales = scales.and_then(|one| of_expression(one, scales_of));
+                    let argument = arguments
+                        .get(&aggregate.column)
+                        .map(|found| found.sql.as_str());
+                    let scales = aggregate
+                        .argument
+                        .as_ref()
+                        .and_then(|one| of_expression(one, scales_of));
                     let found = &types[&aggregate.column];
-                    let how = carried(&aggregate, (found, argument), scales.as_ref());
+                    let how = carried(&aggregate, found, argument, scales.as_ref());
                     (aggregate, how)
                 })
                 .collect();
-            Kept::Groups(Groups::new(name, keys, aggregates, types))
+            StageStorage::Groups(ReduceStage::new(name, keys, aggregates, types))
         }
     };
-    Compiled {
+    CompiledStage {
         input: stage.input,
-        kept,
+        storage: kept,
     }
 }
 
-/// Of a group asks for columns that depend on what it is grouped by and that cannot be grouped by themselves: they are the
-/// same in all of its rows.
-pub fn without_equality(keeps: &mut Keeps, types: &Types) {
-    let Keeps::Groups { keys, aggregates } = keeps else {
+/// Of a group asks for columns that depend on what it is grouped by and that cannot be grouped by
+/// themselves: they are the same in all of its rows.
+pub(crate) fn without_equality(keeps: &mut StageContents, types: &Types) {
+    let StageContents::Groups { keys, aggregates } = keeps else {
         return;
     };
     keys.retain(|(column, key)| {
@@ -325,8 +352,9 @@ pub fn without_equality(keeps: &mut Keeps, types: &Types) {
     });
 }
 
-/// The columns that may be null although they are declared not to be: those of a side of an outer join.
-pub fn nullable(node: &Node, found: &mut BTreeSet<ColumnId>) {
+/// The columns that may be null although they are declared not to be: those of a side of an outer
+/// join.
+pub(crate) fn nullable(node: &Node, found: &mut BTreeSet<ColumnId>) {
     for input in node.inputs() {
         nullable(input, found);
     }
@@ -343,7 +371,8 @@ pub fn nullable(node: &Node, found: &mut BTreeSet<ColumnId>) {
     }
 }
 
-/// The type of a column that is nothing but another column, which may tell more than the server does.
+/// The type of a column that is nothing but another column, which may tell more than the server
+/// does.
 pub fn copied(expression: &Expression, types: &Types) -> Option<ColumnType> {
     types.get(&expression.as_column()?).cloned()
 }

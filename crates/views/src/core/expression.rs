@@ -1,7 +1,8 @@
 //! Expressions as SQL text with places where columns go.
 //!
-//! What an expression means is PostgreSQL's business: its text comes from the server, with every name resolved. Here
-//! only the columns in it are known, so that the same expression can be asked of a table, of its changes, or of both.
+//! What an expression means is PostgreSQL's business: its text comes from the server, with every
+//! name resolved. Here only the columns in it are known, so that the same expression can be asked
+//! of a table, of its changes, or of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ColumnId(pub u32);
 
-/// What columns are called where an expression is put.
+/// Names of columns at the place where an expression is inserted.
 pub type Names = BTreeMap<ColumnId, String>;
 
-/// See the module.
+/// SQL text of an expression, with holes for its columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression {
     pieces: Vec<Piece>,
@@ -24,19 +25,20 @@ enum Piece {
     Column(ColumnId),
 }
 
-/// Begins the name that stands for a column in the text of an expression while it is made. Nobody's column is called
-/// so: a name with a dollar sign is put in quotes by whoever prints it, and these are looked for with the quotes.
+/// Prefix of the name that stands for a column in the text of an expression under construction. No
+/// user's column has it: a name with a dollar sign is printed in quotes, and the prefix is searched
+/// with its quote.
 const MARK: &str = "\"egret$";
 
 impl Expression {
-    /// Just a column.
+    /// An expression that is a single column.
     pub fn column(column: ColumnId) -> Self {
         Self {
             pieces: vec![Piece::Column(column)],
         }
     }
 
-    /// As people read it: columns by their numbers.
+    /// For messages: columns are printed by their numbers.
     pub fn shown(&self) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
@@ -45,20 +47,20 @@ impl Expression {
         self.pieces.iter().map(piece).collect()
     }
 
-    /// Text without columns.
+    /// SQL text without any columns.
     pub fn constant(text: &str) -> Self {
         Self {
             pieces: vec![Piece::Text(text.to_owned())],
         }
     }
 
-    /// The same with another type.
+    /// The expression, cast to a type.
     pub fn cast(&self, sql_type: &str) -> Self {
         self.within("CAST(", &format!(" AS {sql_type})"))
     }
 
     /// A call with this as its argument.
-    pub fn argument_of(&self, function: &str) -> Self {
+    pub(crate) fn argument_of(&self, function: &str) -> Self {
         self.within(&format!("{function}("), ")")
     }
 
@@ -74,7 +76,7 @@ impl Expression {
     }
 
     /// With an operator between this and another.
-    pub fn infix(&self, operator: &str, other: &Self) -> Self {
+    pub(crate) fn infix(&self, operator: &str, other: &Self) -> Self {
         let mut both = self.within("(", &format!(") {operator} ("));
         both.pieces.extend(other.pieces.iter().cloned());
         both.pieces.push(Piece::Text(")".to_owned()));
@@ -89,7 +91,7 @@ impl Expression {
     }
 
     /// What is asked of it behind it, such as `IS NULL`.
-    pub fn tested(&self, test: &str) -> Self {
+    pub(crate) fn tested(&self, test: &str) -> Self {
         self.within("(", &format!(") {test}"))
     }
 
@@ -155,7 +157,7 @@ impl Expression {
     }
 
     /// The column that this is, if it is nothing else.
-    pub fn as_column(&self) -> Option<ColumnId> {
+    pub(crate) fn as_column(&self) -> Option<ColumnId> {
         match self.pieces[..] {
             [Piece::Column(column)] => Some(column),
             _ => None,
@@ -172,14 +174,15 @@ impl Expression {
     }
 
     /// The columns in it, each as often as it is there.
-    pub fn columns_mut(&mut self) -> impl Iterator<Item = &mut ColumnId> {
+    pub(crate) fn columns_mut(&mut self) -> impl Iterator<Item = &mut ColumnId> {
         self.pieces.iter_mut().filter_map(|piece| match piece {
             Piece::Column(column) => Some(column),
             Piece::Text(_) => None,
         })
     }
 
-    /// Its text, with the columns as they are called. Names must be whole by themselves: `t.a` or `(a + b)`.
+    /// Its text, with the columns as they are called. Names must be whole by themselves: `t.a` or
+    /// `(a + b)`.
     ///
     /// # Panics
     /// When a column has no name.
@@ -214,3 +217,14 @@ pub fn quoted(name: &str) -> String {
 
 #[cfg(test)]
 mod tests;
+
+/// Name of a column in the table of a stage.
+pub(crate) fn stage_column(column: ColumnId) -> String {
+    format!("c{}", column.0)
+}
+
+/// The column that has this name in the table of a stage.
+pub(crate) fn column_of_stage(name: &str) -> Option<ColumnId> {
+    let digits = name.strip_prefix('c')?;
+    digits.parse().ok().map(ColumnId)
+}

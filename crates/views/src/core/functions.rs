@@ -1,7 +1,8 @@
-//! Which functions a view may call: what they give must depend on rows alone, and on settings, which are pinned.
+//! Which functions a view may call: what they give must depend on rows alone, and on settings,
+//! which are pinned.
 
-/// Stable functions of PostgreSQL's own that depend on nothing but their arguments and settings such as the time zone.
-/// The others read the clock, the session or the catalogue.
+/// Stable functions of PostgreSQL's own that depend on nothing but their arguments and settings
+/// such as the time zone. The others read the clock, the session or the catalogue.
 const SETTINGS_ONLY: &[&str] = &[
     "anytextcat",
     "array_to_json",
@@ -54,15 +55,17 @@ const SETTINGS_ONLY: &[&str] = &[
     "websearch_to_tsquery",
 ];
 
-/// The functions that say when the transaction began. Where a query may call them is looked at where it is analysed.
+/// The functions that say when the transaction began. Where a query may call them is looked at
+/// where it is analysed.
 const CLOCK: [&str; 2] = ["now", "transaction_timestamp"];
 
 /// Whether a function of PostgreSQL's own says when the transaction began.
-pub fn is_clock(name: &str) -> bool {
+pub(crate) fn is_clock(name: &str) -> bool {
     CLOCK.contains(&name)
 }
 
-/// How the names of functions begin that operators with times of day are: they depend on the time zone alone.
+/// How the names of functions begin that operators with times of day are: they depend on the time
+/// zone alone.
 const SETTINGS_ONLY_OPERATORS: &[&str] = &["timestamptz_", "timestamp_", "date_", "timetz_"];
 
 /// Why a function cannot be called by a view, if it cannot. `volatility` is that of `pg_proc`.
@@ -76,12 +79,13 @@ pub fn refused(schema: &str, name: &str, volatility: &str) -> Option<&'static st
                     .iter()
                     .any(|beginning| name.starts_with(beginning));
             (!depends_on_settings)
-                .then_some("it may give something else while no row changes: leave it out")
+                .then_some("its result may change while no row changes: leave it out")
         }
         "s" => Some(
-            "it is declared STABLE, so that it may read other tables: declare it IMMUTABLE if it does not",
+            "it is declared STABLE, so it may read other tables: declare it IMMUTABLE if it does \
+             not",
         ),
-        _ => Some("it is VOLATILE, so that it may give something else each time: leave it out"),
+        _ => Some("it is VOLATILE, so its result may differ each time: leave it out"),
     }
 }
 

@@ -1,66 +1,71 @@
-//! Views that are kept fresh within the transactions that write: the functions that their triggers call.
+//! Views in mode immediate: the trigger functions that refresh them within the writing transaction.
 //!
-//! Before a statement changes anything its transaction takes the view's lock until it ends: two writers on both sides of a
-//! join would each miss what the other did. It is the lock of a table that nobody else may lock. After the statement the view
-//! takes what changed, from the transition tables. Whoever computes the view anew holds the same lock. One that is suspended
-//! is left alone; before it is kept again all writers are waited for.
+//! Before a statement changes anything its transaction locks the view until it ends: of two
+//! concurrent writers on both sides of a join, each would miss the changes of the other. The lock
+//! is on a table of its own, which users may not lock. After the statement the changes in the
+//! transition tables are applied to the view. A full refresh takes the same lock. A suspended view
+//! is skipped; before it is resumed, all writers are waited for.
 //!
-//! A statement may change several tables, itself or by cascades and by triggers of the user, and a table is read as all of them have
-//! left it. So statements that have begun and are not done are counted, in `egret.view_statement`: while there are
-//! others what changed is only recorded, and the last applies all of it. The count is a table, as savepoints must take it back
-//! with what they take back; each step is a row of its own, since a row that is changed over and over within one transaction
-//! is found ever more slowly. The next transaction removes them.
+//! One statement may change several tables, itself or by cascades and by triggers of the user, and
+//! each table is read as all of them have left it. So open statements are counted, in
+//! `egret.view_statement`: while there are others, changes are only recorded, and the last
+//! statement applies all of them. The count is a table, so that a savepoint rolls it back with the
+//! changes. Each step is a row of its own, as a row that is updated many times within a transaction
+//! becomes ever slower to find. The next transaction removes these rows.
 //!
-//! What goes wrong in a view does not fail the statement: the view is marked, and computed anew by Egret.
+//! An error in the view does not fail the user's statement: the view is marked, and Egret
+//! recomputes it.
 
 use postgres_protocol::escape::escape_literal;
 
-use super::capture::{Captured, NEW, OLD, Segment, TRANSACTION, before, revoke};
+use super::capture::{
+    NEW, OLD, Segment, TRANSACTION, TableCapture, TransitionTable, before, revoke,
+};
 use super::sql::WEIGHT;
 
-/// Statements that bring a view up to date, in their order.
+/// Statements that refresh a view, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Work {
-    /// Each has one row that says what it did.
+pub struct RefreshStatements {
+    /// SQL statements; each returns one row of counts.
     pub statements: Vec<String>,
-    /// Tables to be emptied after them.
+    /// Tables with changes of stages, to be emptied afterwards.
     pub sinks: Vec<String>,
 }
 
-/// What is recorded of a table, and how that is applied.
+/// A table that a view in mode immediate reads.
 #[derive(Clone, Debug)]
-pub struct Watched {
-    /// All columns that the view needs.
-    pub captured: Captured,
-    /// From the transition tables of an INSERT, an UPDATE and a DELETE.
-    pub direct: [Work; 3],
+pub struct ImmediateSource {
+    /// The recorded columns of the table.
+    pub captured: TableCapture,
+    /// Statements that apply the transition tables of an INSERT, an UPDATE and a DELETE.
+    pub direct: [RefreshStatements; 3],
 }
 
-/// See the module.
+/// Definition of a view in mode immediate, from which its trigger functions are generated.
 #[derive(Clone, Debug)]
 pub struct Immediate {
-    /// The number of the view.
+    /// Number of the view.
     pub view: i64,
-    /// Its name, for messages.
+    /// Name of the view, for messages.
     pub name: String,
-    /// The tables that it reads.
-    pub tables: Vec<Watched>,
-    /// From what is recorded of all tables.
-    pub apply: Work,
-    /// From nothing.
-    pub rebuild: Work,
-    /// The settings that its expressions are computed with: names, and values as they are written in SQL.
+    /// The tables that the view reads.
+    pub tables: Vec<ImmediateSource>,
+    /// Applies the recorded changes of all tables.
+    pub apply: RefreshStatements,
+    /// Recomputes the view from its query.
+    pub rebuild: RefreshStatements,
+    /// Settings with which its expressions are computed: names, and values as SQL.
     pub settings: Vec<(String, String)>,
 }
 
-/// Beyond so many rows statements are planned for them. Up to that they keep the plan that they have.
+/// Statements with more rows than this are planned anew; with fewer they keep their cached plan.
 const PLANNED_ROWS: u32 = 1_000;
 
-/// The sources of the three kinds of statements, as `direct` has them.
-pub const SOURCES: [&[(&str, &str)]; 3] = [&[NEW], &[OLD, NEW], &[OLD]];
+/// Transition tables of the three kinds of statements, in the order of `direct`.
+pub(crate) const SOURCES: [&[TransitionTable]; 3] = [&[NEW], &[OLD, NEW], &[OLD]];
 
-/// Whether the view is what its query says, and not about to be computed anew: then its stamp has no more than the place. One
-/// that is not is only locked, so that whoever computes it anew waits.
+/// Condition that the view fits its query and is not about to be recomputed: the stamp then has
+/// more than the place. A view for which it is false is only locked, so that a full refresh waits.
 fn is_live(view: i64) -> String {
     format!(
         "coalesce((SELECT kept.snapshot IS NOT NULL AND strpos(kept.stamp, ';') > 0 \
@@ -68,7 +73,7 @@ fn is_live(view: i64) -> String {
     )
 }
 
-/// The table by which writers lock a view.
+/// Name of the table by which writers lock a view.
 pub fn lock(view: i64) -> String {
     format!("egret.lock_{view}")
 }
@@ -78,13 +83,14 @@ fn own(changes: &str) -> String {
     format!("{changes} WHERE {TRANSACTION} = pg_current_xact_id()")
 }
 
-impl Work {
-    /// As part of a function that has a variable `egret_done`.
+impl RefreshStatements {
+    /// The statements as PL/pgSQL, in a function with a variable `egret_done`.
     fn run(&self, each: impl Fn(&str) -> String) -> String {
         let statements = self.statements.iter().map(|sql| {
             format!(
-                "{};\nIF egret_done.wrong > 0 THEN\nRAISE EXCEPTION 'what is kept of the view does not fit with what changed';\n\
-                 ELSIF egret_done.wrong < 0 THEN\nRAISE EXCEPTION 'what changed comes to more rows than may be';\nEND IF;\n",
+                "{};\nIF egret_done.wrong > 0 THEN\nRAISE EXCEPTION 'the stored state of the \
+                 view does not match the changes';\nELSIF egret_done.wrong < 0 THEN\nRAISE \
+                 EXCEPTION 'the changes lead to too many rows';\nEND IF;\n",
                 each(sql)
             )
         });
@@ -105,8 +111,8 @@ impl Work {
 }
 
 impl Immediate {
-    /// What makes the table that is locked, and the functions.
-    pub fn create_functions(&self) -> Vec<String> {
+    /// The statements that create the lock table and the functions.
+    pub(crate) fn create_functions(&self) -> Vec<String> {
         let mut all = vec![
             format!("CREATE TABLE IF NOT EXISTS {} ()", lock(self.view)),
             self.before(),
@@ -123,7 +129,7 @@ impl Immediate {
         all
     }
 
-    /// The last step of this transaction, as `egret_open` and `egret_pending`.
+    /// Reads the last step of this transaction into `egret_open` and `egret_pending`.
     fn last_step(&self) -> String {
         format!(
             "SELECT step.open, step.has_pending INTO egret_open, egret_pending FROM egret.view_statement AS step \
@@ -140,11 +146,11 @@ impl Immediate {
         )
     }
 
-    /// Before a statement.
     fn before(&self) -> String {
         let view = self.view;
         let message = format!(
-            "view {} is kept fresh within the transactions that write to what it reads, which must be READ COMMITTED",
+            "view {} is refreshed within the transactions that write to its tables, which must \
+             be READ COMMITTED",
             self.name
         );
         let body = format!(
@@ -181,9 +187,9 @@ impl Immediate {
         function(&format!("{}() RETURNS trigger", before(view)), &body)
     }
 
-    /// After a statement. Settings that are not possible any more must not fail it either: they are made where errors are
-    /// caught.
-    fn after(&self, table: &Watched) -> String {
+    /// The trigger function after a statement. Settings are applied where errors are caught: one
+    /// that has become invalid must not fail the statement.
+    fn after(&self, table: &ImmediateSource) -> String {
         let captured = &table.captured;
         let direct = ["INSERT", "UPDATE", "DELETE"]
             .iter()
@@ -230,7 +236,7 @@ impl Immediate {
         function(&format!("{}() RETURNS trigger", captured.function()), &body)
     }
 
-    /// Has the settings of the view from here on, and remembers those that there are.
+    /// Applies the settings of the view, and saves the session's own.
     fn set(&self) -> String {
         if self.settings.is_empty() {
             return String::new();
@@ -239,8 +245,9 @@ impl Immediate {
         let before: Vec<String> = names
             .map(|name| format!("current_setting({name})"))
             .collect();
-        let set = self.settings.iter();
-        let set: Vec<String> = set
+        let set: Vec<String> = self
+            .settings
+            .iter()
             .map(|(name, value)| format!("set_config({}, {value}, true)", escape_literal(name)))
             .collect();
         format!(
@@ -250,7 +257,7 @@ impl Immediate {
         )
     }
 
-    /// Has the settings again that there were.
+    /// Restores the settings of the session.
     fn reset(&self) -> String {
         if self.settings.is_empty() {
             return String::new();
@@ -262,7 +269,7 @@ impl Immediate {
         format!("PERFORM {};\n", set.collect::<Vec<_>>().join(", "))
     }
 
-    /// Removes what this transaction has recorded.
+    /// Deletes the changes that this transaction has recorded.
     fn forget(&self) -> String {
         let changes = self.tables.iter().map(|table| table.captured.changes());
         changes
@@ -272,12 +279,12 @@ impl Immediate {
 
     fn after_event(
         &self,
-        captured: &Captured,
+        captured: &TableCapture,
         event: &str,
-        work: &Work,
-        sources: &[(&str, &str)],
+        work: &RefreshStatements,
+        sources: &[TransitionTable],
     ) -> String {
-        let (table, _) = sources[sources.len() - 1];
+        let table = sources[sources.len() - 1].name;
         let recorder = captured.recorder();
         format!(
             "WHEN '{event}' THEN\n\
@@ -301,19 +308,21 @@ impl Immediate {
         )
     }
 
-    /// Applies all that is recorded.
+    /// The function that applies all recorded changes.
     fn catch_up(&self) -> String {
-        let changes = self
+        let changes: Vec<String> = self
             .tables
             .iter()
-            .map(|table| own(&table.captured.changes()));
-        let changes: Vec<String> = changes.collect();
-        let has_break = changes
+            .map(|table| own(&table.captured.changes()))
+            .collect();
+        let has_break: Vec<String> = changes
             .iter()
-            .map(|own| format!("EXISTS (SELECT FROM {own} AND {WEIGHT} = 0)"));
-        let has_break: Vec<String> = has_break.collect();
-        let rows = changes.iter().map(|own| format!("SELECT FROM {own}"));
-        let rows: Vec<String> = rows.collect();
+            .map(|own| format!("EXISTS (SELECT FROM {own} AND {WEIGHT} = 0)"))
+            .collect();
+        let rows: Vec<String> = changes
+            .iter()
+            .map(|own| format!("SELECT FROM {own}"))
+            .collect();
         let body = format!(
             "DECLARE\negret_done record;\n\
              BEGIN\n\
@@ -332,7 +341,7 @@ impl Immediate {
         function(&format!("{}() RETURNS void", catch_up(self.view)), &body)
     }
 
-    /// Remembers that a view is not what its query says.
+    /// The function that marks the view as failed.
     fn fail(&self) -> String {
         let body = format!(
             "BEGIN\n\
@@ -350,7 +359,7 @@ impl Immediate {
     }
 }
 
-/// Whether a query has more rows than statements keep their plan for.
+/// Condition that a query has more rows than statements keep their plan for.
 fn are_many(query: &str) -> String {
     format!("(SELECT count(*) FROM ({query} LIMIT {PLANNED_ROWS} + 1) AS counted) > {PLANNED_ROWS}")
 }
@@ -363,7 +372,7 @@ fn function(signature: &str, body: &str) -> String {
     )
 }
 
-fn record_break(captured: &Captured) -> String {
+fn record_break(captured: &TableCapture) -> String {
     format!(
         "INSERT INTO {} ({TRANSACTION}, {WEIGHT}) VALUES (pg_current_xact_id(), 0);\negret_pending := true;\n",
         captured.changes()
@@ -378,7 +387,7 @@ fn fail(view: i64) -> String {
     format!("egret.fail_{view}")
 }
 
-/// The functions of a view, with the types of their arguments, without those of its tables.
+/// The functions of a view with their argument types, without those of its tables.
 pub fn functions(view: i64) -> [String; 3] {
     [
         format!("{}()", before(view)),

@@ -1,23 +1,24 @@
-//! What tells the rows of stages apart.
+//! Keys by which the rows of stages are identified.
 //!
-//! A row with a key is found by it, and changes in its place. Keys of tables are declared, groups have what they are grouped by, and rows of
-//! a join have the keys of both sides. Rows of UNION ALL have the number of the query they are of, and the key they have there, where all of
-//! these are alike.
+//! A row with a key is found by it, and changes in its place. Keys of tables are declared, groups
+//! have what they are grouped by, and rows of a join have the keys of both sides. Rows of UNION ALL
+//! have the number of the query they are of, and the key they have there, where all of these are
+//! alike.
 
-use super::analyse::stage_column;
-use super::expression::{ColumnId, Expression};
-use super::tree::{JoinKind, Keeps, Node, Plan, Source};
+use super::expression::{ColumnId, Expression, stage_column};
+use super::tree::{JoinKind, Node, Plan, Source, StageContents};
 
 /// A column of a key, by its name, with its type where that is known.
-pub type Named = (String, Option<String>);
+pub(crate) type KeyColumn = (String, Option<String>);
 
 /// A column of a key.
 type Part = (ColumnId, Option<String>);
 
-/// Keeps the keys of the rows of stages, where these have one, and returns them. To be called before columns that nobody uses are left out.
-pub fn with_keys(
+/// Adds the key columns to the stages whose rows have a key, and returns the keys. To be called
+/// before unused columns are pruned.
+pub(crate) fn with_keys(
     plan: &mut Plan,
-    of_tables: &impl Fn(usize) -> Option<Vec<Named>>,
+    of_tables: &impl Fn(usize) -> Option<Vec<KeyColumn>>,
 ) -> Vec<Option<Vec<ColumnId>>> {
     let mut next = next_column(plan);
     let mut all: Vec<Option<Vec<Part>>> = Vec::new();
@@ -34,15 +35,20 @@ pub fn with_keys(
                 )
             }
         };
-        let key = match &stage.keeps {
-            Keeps::Groups { keys, .. } => Some(keys.iter().map(|(id, _)| (*id, None)).collect()),
+        let key = match &stage.contents {
+            StageContents::Groups { keys, .. } => {
+                Some(keys.iter().map(|(id, _)| (*id, None)).collect())
+            }
             // How its rows come of each other says nothing of what tells them apart.
-            Keeps::Recursion { .. } => None,
+            StageContents::Recursion { .. } => None,
             _ => key_of(&mut stage.input, &keys, &mut next),
         };
-        if let (Some(key), Some(columns)) = (&key, stage.keeps.rows_mut()) {
-            let missing = key.iter().map(|(id, _)| *id);
-            let missing: Vec<ColumnId> = missing.filter(|id| !columns.contains(id)).collect();
+        if let (Some(key), Some(columns)) = (&key, stage.contents.rows_mut()) {
+            let missing: Vec<ColumnId> = key
+                .iter()
+                .map(|(id, _)| *id)
+                .filter(|id| !columns.contains(id))
+                .collect();
             columns.extend(missing);
         }
         all.push(key);
@@ -56,7 +62,7 @@ pub fn with_keys(
 fn next_column(plan: &Plan) -> u32 {
     let kept = plan.stages.iter().flat_map(|stage| {
         let read = stage.input.all_columns();
-        read.into_iter().chain(stage.keeps.columns())
+        read.into_iter().chain(stage.contents.columns())
     });
     let shown = plan.presentation.node.all_columns();
     kept.chain(shown).map(|id| id.0).max().unwrap_or_default() + 1
@@ -65,13 +71,13 @@ fn next_column(plan: &Plan) -> u32 {
 /// The columns that tell the rows of a node apart; none where there are no such.
 fn key_of(
     node: &mut Node,
-    keys: &impl Fn(Source) -> Option<Vec<Named>>,
+    keys: &impl Fn(Source) -> Option<Vec<KeyColumn>>,
     next: &mut u32,
 ) -> Option<Vec<Part>> {
     match node {
         Node::Unit => Some(Vec::new()),
         Node::Scan { source, columns } => {
-            let find = |(name, kind): Named| {
+            let find = |(name, kind): KeyColumn| {
                 let found = columns.iter().find(|(_, other)| *other == name);
                 found.map(|(id, _)| (*id, kind))
             };
@@ -89,7 +95,8 @@ fn key_of(
             kind, left, right, ..
         } => {
             let sides = [key_of(left, keys, next)?, key_of(right, keys, next)?];
-            // A row of one side alone has nulls for the other: the same as one of that side alone whose key is null.
+            // A row of one side alone has nulls for the other: the same as one of that side alone
+            // whose key is null.
             let is_there =
                 |side: &Vec<Part>| !side.is_empty() && side.iter().all(|(_, kind)| kind.is_some());
             let tells = *kind != JoinKind::Full || sides.iter().any(is_there);
@@ -100,20 +107,20 @@ fn key_of(
     }
 }
 
-/// The number of the query that a row of UNION ALL is of, with its key there, where all of these are alike: columns that it has then.
+/// The number of the query that a row of UNION ALL is of, with its key there, where all of these
+/// are alike: columns that it has then.
 fn of_union(
     node: &mut Node,
-    keys: &impl Fn(Source) -> Option<Vec<Named>>,
+    keys: &impl Fn(Source) -> Option<Vec<KeyColumn>>,
     next: &mut u32,
 ) -> Option<Vec<Part>> {
     let Node::UnionAll { inputs, columns } = node else {
         return None;
     };
-    let each: Option<Vec<Vec<Part>>> = inputs
+    let each = inputs
         .iter_mut()
         .map(|(input, _)| key_of(input, keys, next))
-        .collect();
-    let each = each?;
+        .collect::<Option<Vec<Vec<Part>>>>()?;
     let types = |key: &[Part]| key.iter().map(|(_, kind)| kind.clone()).collect();
     let of_first: Vec<Option<String>> = types(each.first()?);
     let are_alike =

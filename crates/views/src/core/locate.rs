@@ -1,7 +1,8 @@
 //! Where a place in a query with every name resolved is in the query as it was written.
 //!
-//! The two have the same words in the same order, but for names of columns that were added, schemas, brackets and casts. So a word that
-//! both have as often is the same word where it is the same of its kind.
+//! The two have the same words in the same order, but for names of columns that were added,
+//! schemas, brackets and casts. So a word that both have as often is the same word where it is the
+//! same of its kind.
 
 use super::functions::is_clock;
 
@@ -14,7 +15,8 @@ const CLOCK_WORDS: [&str; 5] = [
     "localtimestamp",
 ];
 
-/// The place in `written` of the word at `position` of `resolved`, both in bytes from 1; none where that is not certain.
+/// The place in `written` of the word at `position` of `resolved`, both in bytes from 1; none where
+/// that is not certain.
 pub fn locate(resolved: &str, position: usize, written: &str) -> Option<usize> {
     let (resolved, written) = (words(resolved)?, words(written)?);
     let at = resolved
@@ -39,7 +41,7 @@ pub fn locate(resolved: &str, position: usize, written: &str) -> Option<usize> {
 }
 
 /// Where a function is called first by its name, in bytes from 1.
-pub fn call_of(query: &str, function: &str) -> Option<usize> {
+pub(crate) fn call_of(query: &str, function: &str) -> Option<usize> {
     let words = words(query)?;
     let is_call = |pair: &&[(usize, String)]| pair[0].1 == function && pair[1].1 == "(";
     let call = words.windows(2).find(is_call)?;
@@ -47,7 +49,7 @@ pub fn call_of(query: &str, function: &str) -> Option<usize> {
 }
 
 /// Whether a query calls the clock.
-pub fn names_clock(query: &str) -> bool {
+pub(crate) fn names_clock(query: &str) -> bool {
     // What cannot be read may do anything.
     let Some(words) = all_words(query) else {
         return true;
@@ -59,8 +61,8 @@ pub fn names_clock(query: &str) -> bool {
         || pairs.any(|pair| is_clock(&pair[0].1) && pair[1].1 == "(")
 }
 
-/// The words of a query in lower case, each with where it begins, in bytes. The name behind an AS is left out: most of them are the
-/// server's.
+/// The words of a query in lower case, each with where it begins, in bytes. The name behind an AS
+/// is left out: most of them are the server's.
 fn words(query: &str) -> Option<Vec<(usize, String)>> {
     let mut is_named = false;
     let mut words = all_words(query)?;

@@ -1,12 +1,13 @@
-//! Which tables a refresh reads as a whole for want of an index.
+//! Finds the tables that a refresh scans as a whole for lack of an index.
 //!
-//! What changed in one source is joined with the rows of the others, which are reached from there one after the other. Where a column of a
-//! table has to be equal to something that is there already, an index that begins with such a column finds its rows. Without one the table
-//! is read from its first row to its last, however little changed.
+//! Changes of one source are joined with the rows of the others, which are reached one after the
+//! other. Where a column of a table must equal a value that is known already, an index that begins
+//! with the column finds its rows. Without one the whole table is scanned, however little changed.
 //!
-//! Rows are looked up once more where it matters how many there are: on the side of an outer, semi or anti join that is matched,
-//! for each row of the other side that something on this side matches; and in all that a stage reads where its groups are asked
-//! again. And where a column is compared with the clock, rows are looked up by it as time passes.
+//! Rows are looked up again where their number matters: on the matched side of an outer, semi or
+//! anti join, for each row of the other side that matches something; and in all that a stage reads,
+//! where its groups are recomputed. Where a column is compared with the clock, rows are looked up
+//! by it as time passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,70 +15,80 @@ use super::analyse::{Side, equalities};
 use super::expression::{ColumnId, Expression};
 use super::tree::{JoinKind, Node, Source};
 
-/// What a stage reads, and what of it is asked again.
+/// The input of a stage, and the keys by which its groups are recomputed.
 #[derive(Clone, Debug)]
-pub struct Reads<'a> {
-    /// Where its rows come from.
+pub struct StageInput<'a> {
+    /// The operator whose rows the stage stores.
     pub input: &'a Node,
-    /// The keys of groups that are asked again, in which nothing is null: by null nothing is looked up.
+    /// Keys of groups that are recomputed, without nullable ones: nulls are not looked up by an
+    /// index.
     pub asked: Vec<&'a Expression>,
 }
 
-/// What matters of a table.
+/// Facts about a table that decide whether an index helps.
 #[derive(Clone, Debug, Default)]
 pub struct TableFacts {
-    /// Whether it is small enough to be read as a whole each time.
+    /// Whether it is small enough to be scanned each time.
     pub is_small: bool,
-    /// The columns with which a usable index begins.
+    /// Columns with which a usable index begins.
     pub indexed: BTreeSet<String>,
-    /// The columns whose text is found by their own indexes.
+    /// Columns with an index that finds them by their text.
     pub texts: BTreeSet<String>,
 }
 
 /// An index that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// On which table, by its place.
+pub struct MissingIndex {
+    /// The table, by its index in the view's list.
     pub table: usize,
-    /// Of which columns.
+    /// The columns that the index needs.
     pub columns: Vec<String>,
-    /// It is looked up when these change, …
+    /// It is used when one of these tables changes, …
     pub changed: BTreeSet<usize>,
-    /// … when groups are asked again, …
+    /// … when groups are recomputed, …
     pub is_asked: bool,
     /// … and whenever time passes.
     pub has_clock: bool,
 }
 
-/// The indexes that are missing for stages over tables, by their places. Nothing is said of a table of which nothing is known.
-pub fn missing(stages: &[Reads<'_>], tables: &BTreeMap<usize, TableFacts>) -> Vec<Missing> {
+/// The missing indexes of stages over tables. Tables without an entry in `tables` are left out.
+pub fn missing(
+    stages: &[StageInput<'_>],
+    tables: &BTreeMap<usize, TableFacts>,
+) -> Vec<MissingIndex> {
     let mut search = Search {
         tables,
         found: Vec::new(),
     };
-    // The tables below each stage, by its place.
+    // The tables below each stage, by its index.
     let mut below: Vec<BTreeSet<usize>> = Vec::new();
     for stage in stages {
-        let mut shape = Shape::default();
+        let mut shape = JoinGraph::default();
         let all = shape.add(stage.input);
         let tables_of = |leaf: usize| match &shape.leaves[leaf] {
-            // It changes with all others.
+            // It changes together with all the others.
             Source::Itself => tables_below(&shape.leaves, &below),
             other => tables_below(std::slice::from_ref(other), &below),
         };
         for leaf in all.clone() {
-            let why = Why::Changed(tables_of(leaf));
+            let why = LookupReason::Changed(tables_of(leaf));
             let wanted = shape.joined_with(leaf, &all);
-            search.reach(&shape, (BTreeSet::from([leaf]), wanted), &[], &why);
+            search.reach(&shape, BTreeSet::from([leaf]), wanted, &[], &why);
             let matched = shape.matched.iter();
             for (rows, counted) in matched.filter(|(_, counted)| counted.contains(&leaf)) {
-                search.reach(&shape, (rows.clone(), counted.clone()), &[], &why);
+                search.reach(&shape, rows.clone(), counted.clone(), &[], &why);
             }
         }
         for (leaf, column) in shape.moments() {
             search.pass(shape.leaves[leaf], column);
             let wanted = shape.joined_with(leaf, &all);
-            search.reach(&shape, (BTreeSet::from([leaf]), wanted), &[], &Why::Passed);
+            search.reach(
+                &shape,
+                BTreeSet::from([leaf]),
+                wanted,
+                &[],
+                &LookupReason::Passed,
+            );
         }
         if !stage.asked.is_empty() {
             let keys: Vec<ColumnId> = stage
@@ -85,14 +96,20 @@ pub fn missing(stages: &[Reads<'_>], tables: &BTreeMap<usize, TableFacts>) -> Ve
                 .iter()
                 .filter_map(|key| key.as_column())
                 .collect();
-            search.reach(&shape, (BTreeSet::new(), all.clone()), &keys, &Why::Asked);
+            search.reach(
+                &shape,
+                BTreeSet::new(),
+                all.clone(),
+                &keys,
+                &LookupReason::Asked,
+            );
         }
         below.push(all.into_iter().flat_map(tables_of).collect());
     }
     search.found
 }
 
-/// The tables of sources, and those below stages.
+/// The tables of sources, those below stages included.
 fn tables_below(sources: &[Source], below: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let of = |source: &Source| match *source {
         Source::Table(table) => BTreeSet::from([table]),
@@ -102,10 +119,10 @@ fn tables_below(sources: &[Source], below: &[BTreeSet<usize>]) -> BTreeSet<usize
     sources.iter().flat_map(of).collect()
 }
 
-/// The places of the scans of a node, in the order in which they stand.
-type Leaves = BTreeSet<usize>;
+/// Scans of a node, by their order in it.
+type ScanSet = BTreeSet<usize>;
 
-enum Why {
+enum LookupReason {
     Changed(BTreeSet<usize>),
     Asked,
     Passed,
@@ -113,23 +130,24 @@ enum Why {
 
 /// A tree of operators, as far as it matters here.
 #[derive(Default)]
-struct Shape {
+struct JoinGraph {
     leaves: Vec<Source>,
     /// The columns of leaves that a column is.
     columns: BTreeMap<ColumnId, Vec<(usize, String)>>,
     equal: Vec<(Side, Side)>,
     /// The columns that are compared with the clock.
     passing: Vec<ColumnId>,
-    /// The sides of joins for whose rows it is counted what they match, with the side that is counted.
-    matched: Vec<(Leaves, Leaves)>,
+    /// The sides of joins for whose rows it is counted what they match, with the side that is
+    /// counted.
+    matched: Vec<(ScanSet, ScanSet)>,
     /// The inputs of unions: what is in one of them is joined with none of the others.
-    apart: Vec<Vec<Leaves>>,
+    apart: Vec<Vec<ScanSet>>,
 }
 
-impl Shape {
-    fn add(&mut self, node: &Node) -> Leaves {
+impl JoinGraph {
+    fn add(&mut self, node: &Node) -> ScanSet {
         match node {
-            Node::Unit => Leaves::new(),
+            Node::Unit => ScanSet::new(),
             Node::Scan { source, columns } => {
                 let leaf = self.leaves.len();
                 self.leaves.push(*source);
@@ -137,7 +155,7 @@ impl Shape {
                     let places = self.columns.entry(*id).or_default();
                     places.push((leaf, name.clone()));
                 }
-                Leaves::from([leaf])
+                ScanSet::from([leaf])
             }
             Node::Filter { input, condition } => {
                 self.equal.extend(equalities(condition));
@@ -195,22 +213,29 @@ impl Shape {
 
     /// What is compared with the clock, as columns of leaves.
     fn moments(&self) -> impl Iterator<Item = (usize, &str)> {
-        let places = self.passing.iter().filter_map(|id| self.columns.get(id));
-        let places = places.flatten();
+        let places = self
+            .passing
+            .iter()
+            .filter_map(|id| self.columns.get(id))
+            .flatten();
         places.map(|(leaf, name)| (*leaf, name.as_str()))
     }
 
     /// The leaves among these that rows of one are joined with.
-    fn joined_with(&self, leaf: usize, all: &Leaves) -> Leaves {
+    fn joined_with(&self, leaf: usize, all: &ScanSet) -> ScanSet {
         let unions = self.apart.iter();
         let around = unions.filter(|inputs| inputs.iter().any(|input| input.contains(&leaf)));
-        let others = around.flatten().filter(|input| !input.contains(&leaf));
-        let others: Leaves = others.flatten().copied().collect();
+        let others: ScanSet = around
+            .flatten()
+            .filter(|input| !input.contains(&leaf))
+            .flatten()
+            .copied()
+            .collect();
         all.difference(&others).copied().collect()
     }
 
     /// Whether what is compared is known once these leaves are reached.
-    fn is_known(&self, side: &Side, reached: &Leaves) -> bool {
+    fn is_known(&self, side: &Side, reached: &ScanSet) -> bool {
         let is_known = |id: &ColumnId| {
             let mut places = self.columns.get(id).into_iter().flatten();
             places.any(|(leaf, _)| reached.contains(leaf))
@@ -228,19 +253,21 @@ impl Shape {
 
 struct Search<'a> {
     tables: &'a BTreeMap<usize, TableFacts>,
-    found: Vec<Missing>,
+    found: Vec<MissingIndex>,
 }
 
 impl Search<'_> {
-    /// Reaches the leaves that are wanted from those that are there. `given` are columns of which values are there as well.
+    /// Reaches the leaves that are wanted from those that are there. `given` are columns of which
+    /// values are there as well.
     fn reach(
         &mut self,
-        shape: &Shape,
-        (mut reached, wanted): (Leaves, Leaves),
+        shape: &JoinGraph,
+        mut reached: ScanSet,
+        wanted: ScanSet,
         given: &[ColumnId],
-        why: &Why,
+        why: &LookupReason,
     ) {
-        let mut left: Leaves = wanted.difference(&reached).copied().collect();
+        let mut left: ScanSet = wanted.difference(&reached).copied().collect();
         while !left.is_empty() {
             let compared: Vec<(usize, Vec<String>)> = left
                 .iter()
@@ -267,22 +294,24 @@ impl Search<'_> {
     /// Looks rows of a source up as time passes.
     fn pass(&mut self, source: Source, column: &str) {
         let columns = [column.to_owned()];
-        if !self.is_found(source, &columns, &Why::Passed) {
-            self.miss(source, &columns, &Why::Passed);
+        if !self.is_found(source, &columns, &LookupReason::Passed) {
+            self.miss(source, &columns, &LookupReason::Passed);
         }
     }
 
     /// The columns of a leaf by which it can be looked up from those that are reached.
     fn compared(
         &self,
-        shape: &Shape,
+        shape: &JoinGraph,
         leaf: usize,
-        reached: &Leaves,
+        reached: &ScanSet,
         given: &[ColumnId],
     ) -> Vec<String> {
         let source = shape.leaves[leaf];
-        let sides = shape.equal.iter();
-        let sides = sides.flat_map(|(one, other)| [(one, other), (other, one)]);
+        let sides = shape
+            .equal
+            .iter()
+            .flat_map(|(one, other)| [(one, other), (other, one)]);
         let by_sides = sides
             .filter(|(_, other)| shape.is_known(other, reached))
             .filter_map(|(one, _)| shape.column_in(leaf, one))
@@ -292,8 +321,9 @@ impl Search<'_> {
             .iter()
             .filter_map(|id| shape.columns.get(id))
             .flatten();
-        let by_keys = places.filter(|(place, _)| *place == leaf);
-        let by_keys = by_keys.map(|(_, name)| name.as_str());
+        let by_keys = places
+            .filter(|(place, _)| *place == leaf)
+            .map(|(_, name)| name.as_str());
         let mut columns: Vec<String> = Vec::new();
         for name in by_sides.chain(by_keys) {
             if !columns.iter().any(|known| known == name) {
@@ -315,8 +345,9 @@ impl Search<'_> {
         facts.is_none_or(|(_, facts)| facts.texts.contains(column))
     }
 
-    /// Whether rows of a source are found by one of these columns at little cost, with the indexes that are missing.
-    fn is_found(&mut self, source: Source, columns: &[String], why: &Why) -> bool {
+    /// Whether rows of a source are found by one of these columns at little cost, with the indexes
+    /// that are missing.
+    fn is_found(&mut self, source: Source, columns: &[String], why: &LookupReason) -> bool {
         let Some((table, facts)) = self.facts(source) else {
             return true;
         };
@@ -328,9 +359,9 @@ impl Search<'_> {
         known.map(|one| one.add(why)).is_some()
     }
 
-    fn miss(&mut self, source: Source, columns: &[String], why: &Why) {
+    fn miss(&mut self, source: Source, columns: &[String], why: &LookupReason) {
         if let Source::Table(table) = source {
-            let mut one = Missing {
+            let mut one = MissingIndex {
                 table,
                 columns: columns.to_vec(),
                 changed: BTreeSet::new(),
@@ -343,12 +374,12 @@ impl Search<'_> {
     }
 }
 
-impl Missing {
-    fn add(&mut self, why: &Why) {
+impl MissingIndex {
+    fn add(&mut self, why: &LookupReason) {
         match why {
-            Why::Changed(tables) => self.changed.extend(tables),
-            Why::Asked => self.is_asked = true,
-            Why::Passed => self.has_clock = true,
+            LookupReason::Changed(tables) => self.changed.extend(tables),
+            LookupReason::Asked => self.is_asked = true,
+            LookupReason::Passed => self.has_clock = true,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! How much memory the steps of a statement have that sort and hash.
 
-/// What a step has at least, in kB, if that many fit: as much as a server gives one that was not told anything.
-pub const STEP_KB: u64 = 4 * 1024;
+/// What a step has at least, in kB, if that many fit: as much as a server gives one that was not
+/// told anything.
+pub(crate) const STEP_KB: u64 = 4 * 1024;
 
 /// The least that a server takes, in kB.
 const STEP_KB_MIN: u64 = 64;
@@ -9,7 +10,8 @@ const STEP_KB_MIN: u64 = 64;
 /// What a row takes in a step, about, in bytes.
 const ROW_BYTES: u64 = 512;
 
-/// What a step may be: every source, as it may be joined to the others, and whatever groups, sorts or looks for rows of a table.
+/// What a step may be: every source, as it may be joined to the others, and whatever groups, sorts
+/// or looks for rows of a table.
 const STEPS: [&str; 9] = [
     " AS t",
     " JOIN ",
@@ -22,11 +24,14 @@ const STEPS: [&str; 9] = [
     "UPDATE ",
 ];
 
-/// `work_mem`, in kB, of a statement that may use so many bytes: enough for so many changes in each step, or all there is where it computes
-/// everything.
-pub fn work_mem_kb(memory_max: u64, statement: &str, changes: Option<u64>) -> u64 {
-    let steps = STEPS.iter().map(|step| statement.matches(step).count());
-    let steps = steps.sum::<usize>().max(1) as u64;
+/// `work_mem`, in kB, of a statement that may use so many bytes: enough for so many changes in each
+/// step, or all there is where it computes everything.
+pub(crate) fn work_mem_kb(memory_max: u64, statement: &str, changes: Option<u64>) -> u64 {
+    let steps = STEPS
+        .iter()
+        .map(|step| statement.matches(step).count())
+        .sum::<usize>()
+        .max(1) as u64;
     let step_max = (memory_max / 1024 / steps).max(STEP_KB_MIN);
     let wanted = match changes {
         None => step_max,

@@ -1,22 +1,24 @@
 //! Pure decisions: what a query computes, and the SQL that keeps it fresh.
 
-pub mod analyse;
+pub(crate) mod analyse;
 pub mod capture;
-pub mod choose;
+pub(crate) mod column_types;
 pub mod compile;
+pub mod display;
 pub mod expression;
 pub mod functions;
 pub mod immediate;
 pub mod keys;
 pub mod locate;
 pub mod lookups;
-pub mod maintain;
+pub(crate) mod maintain;
 pub mod memory;
-pub mod pace;
+pub(crate) mod prune;
 pub mod refusal;
 pub mod renumber;
 pub mod scales;
-pub mod show;
+pub(crate) mod scheduling;
 pub mod size;
 pub mod sql;
+pub mod strategy;
 pub mod tree;

@@ -1,20 +1,20 @@
-//! Why a query cannot be that of a view, or not of one that is maintained incrementally.
+//! Why a query cannot define a view, or not one that is maintained incrementally.
 
-/// What of a query is not covered, where, and what to do.
+/// A construct of a query that is not supported, with its position and an alternative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What it is, in SQL's words.
+    /// Name of the construct, in SQL's words.
     pub construct: String,
-    /// Where in the query it begins, in bytes from 1; none when it stands in a view that the query names.
+    /// Where it begins in the query, in bytes from 1; none if it is in a view that the query names.
     pub position: Option<usize>,
-    /// What to do.
+    /// What the caller can write instead.
     pub advice: String,
     /// Whether a view in mode full is refused as well.
     pub is_of_every_mode: bool,
 }
 
 impl Refusal {
-    /// A construct, with its offset in bytes where that is known (negative where it is not).
+    /// A refusal of a construct at an offset in bytes; negative if that is not known.
     pub fn new(construct: impl Into<String>, offset: i32, advice: impl Into<String>) -> Self {
         Self {
             construct: construct.into(),
@@ -25,7 +25,7 @@ impl Refusal {
     }
 
     /// A refusal that holds in every mode.
-    pub fn of_every_mode(
+    pub(crate) fn of_every_mode(
         construct: impl Into<String>,
         position: Option<usize>,
         advice: impl Into<String>,
@@ -45,9 +45,10 @@ impl std::fmt::Display for Refusal {
         if let Some(position) = self.position {
             write!(into, " at position {position}")?;
         }
-        let refused = match self.is_of_every_mode {
-            true => "cannot be in a view",
-            false => "is not maintained incrementally",
+        let refused = if self.is_of_every_mode {
+            "cannot be in a view"
+        } else {
+            "is not maintained incrementally"
         };
         write!(into, " {refused}: {}", self.advice)
     }

@@ -1,22 +1,26 @@
 //! Numbers the columns of a plan anew, without those that it does not use.
 //!
-//! Columns have numbers when a query is looked at, whether it uses them or not, and the columns of the tables of its stages are named by
-//! these: what else a table has, or how something is computed, must not make other tables of the same view.
+//! Columns have numbers when a query is looked at, whether it uses them or not, and the columns of
+//! the tables of its stages are named by these: what else a table has, or how something is
+//! computed, must not make other tables of the same view.
 
 use std::collections::BTreeMap;
 
-use super::analyse::{column_of_stage, stage_column};
-use super::expression::{ColumnId, Expression};
-use super::tree::{Keeps, Node, Plan, Source};
+use super::expression::{ColumnId, Expression, column_of_stage, stage_column};
+use super::tree::{Node, Plan, Source, StageContents};
 
-/// Gives the columns of a plan the numbers from 1 on: first those that stages keep, then the others. Those of `keys` are among them.
+/// Gives the columns of a plan the numbers from 1 on: first those that stages keep, then the
+/// others. Those of `keys` are among them.
 pub fn renumber(plan: &mut Plan, keys: &mut [Option<Vec<ColumnId>>]) {
-    let kept = plan.stages.iter().flat_map(|stage| stage.keeps.columns());
+    let kept = plan
+        .stages
+        .iter()
+        .flat_map(|stage| stage.contents.columns());
     let mut used: Vec<ColumnId> = kept.collect();
     visit(plan, &mut |id| used.push(*id));
     let mut to = BTreeMap::new();
     for id in used {
-        let next = u32::try_from(to.len() + 1).expect("as they were numbered before");
+        let next = u32::try_from(to.len() + 1).expect("the columns already have such numbers");
         to.entry(id).or_insert(ColumnId(next));
     }
     let mut rename = |id: &mut ColumnId| *id = to[id];
@@ -24,8 +28,9 @@ pub fn renumber(plan: &mut Plan, keys: &mut [Option<Vec<ColumnId>>]) {
     keys.iter_mut().flatten().flatten().for_each(rename);
 }
 
-/// The same rows with columns of other numbers, so that they can be joined with themselves; and which is which.
-pub fn afresh(
+/// The same rows with columns of other numbers, so that they can be joined with themselves; and
+/// which is which.
+pub(crate) fn afresh(
     node: &Node,
     mut next: impl FnMut() -> ColumnId,
 ) -> (Node, BTreeMap<ColumnId, ColumnId>) {
@@ -42,15 +47,15 @@ type Each<'a> = dyn FnMut(&mut ColumnId) + 'a;
 fn visit(plan: &mut Plan, each: &mut Each<'_>) {
     for stage in &mut plan.stages {
         visit_node(&mut stage.input, each, true);
-        match &mut stage.keeps {
-            Keeps::Rows { columns } | Keeps::Recursion { columns, .. } => {
+        match &mut stage.contents {
+            StageContents::Rows { columns } | StageContents::Recursion { columns, .. } => {
                 columns.iter_mut().for_each(&mut *each)
             }
-            Keeps::Top { order, columns, .. } => {
+            StageContents::Top { order, columns, .. } => {
                 let order = order.iter_mut().map(|(id, _)| id);
                 order.chain(columns).for_each(&mut *each);
             }
-            Keeps::Partitions {
+            StageContents::Partitions {
                 by,
                 windows,
                 filter,
@@ -65,7 +70,7 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
                     .iter_mut()
                     .for_each(|one| visit_expression(one, each));
             }
-            Keeps::Groups { keys, aggregates } => {
+            StageContents::Groups { keys, aggregates } => {
                 for (id, key) in keys {
                     each(id);
                     visit_expression(key, each);
@@ -86,7 +91,7 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
     for (id, _) in &mut plan.presentation.order {
         each(id);
     }
-    // What nobody reads is left out.
+    // Columns that are not read are left out.
     plan.compared.iter_mut().for_each(|(id, _)| each(id));
     for (id, like) in &mut plan.typed {
         each(id);
@@ -94,7 +99,8 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
     }
 }
 
-/// Does something with every number in a node; `of_stages`: also with those of columns that stages keep.
+/// Does something with every number in a node; `of_stages`: also with those of columns that stages
+/// keep.
 fn visit_node(node: &mut Node, each: &mut Each<'_>, of_stages: bool) {
     match node {
         Node::Unit => {}

@@ -1,33 +1,36 @@
 //! How many digits decimal numbers have behind the point, where the query says it.
 //!
-//! A sum of `numeric` is printed with as many digits as the value has that has most of them: `1.0 + 0.25 - 0.25` is `1.00`, and the sum of
-//! what is left is `1.0`. Where each value has as many as any other, a sum can be carried on. That is so of columns of a type with a
-//! scale, and of what is made of these by adding and multiplying: PostgreSQL gives a sum the larger scale of its terms, and a product both
-//! together (`add_var` and `mul_var` in its `numeric.c`).
+//! A sum of `numeric` is printed with as many digits as the value has that has most of them: `1.0 +
+//! 0.25 - 0.25` is `1.00`, and the sum of what is left is `1.0`. Where each value has as many as
+//! any other, a sum can be carried on. That is so of columns of a type with a scale, and of what is
+//! made of these by adding and multiplying: PostgreSQL gives a sum the larger scale of its terms,
+//! and a product both together (`add_var` and `mul_var` in its `numeric.c`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AConst, AExpr, AExprKind, FuncCall, Node as Parsed, TypeName, a_const};
 
-use super::analyse::{column_of_stage, parse_expression, text};
-use super::expression::{ColumnId, Expression};
-use super::maintain::Types;
-use super::tree::{Keeps, Node, Source, Stage};
+use super::analyse::{parse_expression, text};
+use super::column_types::Types;
+use super::expression::{ColumnId, Expression, column_of_stage};
+use super::tree::{Node, Source, Stage, StageContents};
 
 /// The scales that values of a column may have; none in it are null.
 pub type Scales = BTreeMap<ColumnId, BTreeSet<u32>>;
 
 /// More digits than this are not counted: PostgreSQL rounds some day.
-pub const SCALE_MAX: u32 = 500;
+pub(crate) const SCALE_MAX: u32 = 500;
 
 /// What stands for the scale of infinite numbers. Nothing is said of what is made of them.
 const INFINITE: u32 = SCALE_MAX + 1;
 
-/// Of dates and times `EXTRACT` gives these as whole numbers (`timestamp_part_common` in PostgreSQL's `timestamp.c`).
+/// Of dates and times `EXTRACT` gives these as whole numbers (`timestamp_part_common` in
+/// PostgreSQL's `timestamp.c`).
 const WHOLE_FIELDS: [&str; 7] = ["dow", "doy", "isodow", "minute", "month", "quarter", "week"];
 
-/// These as well, except of what is infinite: then they are infinite, too (`NonFiniteTimestampTzPart` there, `NonFiniteIntervalPart`).
+/// These as well, except of what is infinite: then they are infinite, too
+/// (`NonFiniteTimestampTzPart` there, `NonFiniteIntervalPart`).
 const INFINITE_FIELDS: [&str; 7] = [
     "century",
     "day",
@@ -38,8 +41,9 @@ const INFINITE_FIELDS: [&str; 7] = [
     "year",
 ];
 
-/// Adds what is known of the columns of a stage, and of those that it reads. Decimal numbers of one scale that are equal look the same.
-pub fn add_scales(stage: &Stage, types: &mut Types, scales: &mut Scales) {
+/// Adds what is known of the columns of a stage, and of those that it reads. Decimal numbers of one
+/// scale that are equal look the same.
+pub(crate) fn add_scales(stage: &Stage, types: &mut Types, scales: &mut Scales) {
     add_of_stage(stage, types, scales);
     let has_one =
         |found: &BTreeSet<u32>| found.iter().filter(|one| **one <= SCALE_MAX).count() == 1;
@@ -52,7 +56,7 @@ pub fn add_scales(stage: &Stage, types: &mut Types, scales: &mut Scales) {
 
 fn add_of_stage(stage: &Stage, types: &Types, scales: &mut Scales) {
     add_of_node(&stage.input, types, scales);
-    let Keeps::Groups { keys, aggregates } = &stage.keeps else {
+    let StageContents::Groups { keys, aggregates } = &stage.contents else {
         return;
     };
     let keys = keys.iter().map(|(id, key)| (*id, Some(key)));
@@ -95,8 +99,10 @@ fn add_of_node(node: &Node, types: &Types, scales: &mut Scales) {
         }
         Node::UnionAll { inputs, columns } => {
             for (at, id) in columns.iter().enumerate() {
-                let each = inputs.iter().map(|(_, mapped)| scales.get(&mapped[at]));
-                let each: Option<Vec<&BTreeSet<u32>>> = each.collect();
+                let each: Option<Vec<&BTreeSet<u32>>> = inputs
+                    .iter()
+                    .map(|(_, mapped)| scales.get(&mapped[at]))
+                    .collect();
                 if let Some(each) = each {
                     let all = each.into_iter().flatten().copied().collect();
                     scales.insert(*id, all);
@@ -112,7 +118,7 @@ fn add_of_node(node: &Node, types: &Types, scales: &mut Scales) {
 }
 
 /// The scales that an expression may come to, if they are known.
-pub fn of_expression(expression: &Expression, scales: &Scales) -> Option<BTreeSet<u32>> {
+pub(crate) fn of_expression(expression: &Expression, scales: &Scales) -> Option<BTreeSet<u32>> {
     if let Some(column) = expression.as_column() {
         return scales.get(&column).cloned();
     }
@@ -196,7 +202,8 @@ fn of_operation(expr: &AExpr, scales: &Scales) -> Option<BTreeSet<u32>> {
     }
 }
 
-/// Of calls only EXTRACT says it, which nobody can give another meaning.
+/// Of function calls only EXTRACT has a known scale: the server prints it as `pg_catalog.extract`,
+/// which no user's function can shadow.
 fn of_call(call: &FuncCall) -> Option<BTreeSet<u32>> {
     let names = call.funcname.iter().map(|name| match &name.node {
         Some(NodeEnum::String(name)) => name.sval.as_str(),
@@ -261,10 +268,10 @@ fn pairs(
     others: &BTreeSet<u32>,
     of: fn(u32, u32) -> u32,
 ) -> Option<BTreeSet<u32>> {
-    let all = some
+    let all: BTreeSet<u32> = some
         .iter()
-        .flat_map(|one| others.iter().map(move |other| of(*one, *other)));
-    let all: BTreeSet<u32> = all.collect();
+        .flat_map(|one| others.iter().map(move |other| of(*one, *other)))
+        .collect();
     all.iter().all(|scale| *scale <= SCALE_MAX).then_some(all)
 }
 

@@ -1,7 +1,8 @@
 //! How long the statement gets that takes what changed in a node, before it is made.
 //!
-//! The changes of an outer or a semi join name each side several times: now, before, and what changed. Where such joins are nested the
-//! lengths multiply. A side that would make a statement too long is a stage of its own: it is remembered, and read by its name.
+//! The changes of an outer or a semi join name each side several times: now, before, and what
+//! changed. Where such joins are nested the lengths multiply. A side that would make a statement
+//! too long is a stage of its own: it is remembered, and read by its name.
 
 use super::sql::APART_MAX;
 use super::tree::{JoinKind, Node};
@@ -24,7 +25,8 @@ pub struct Size {
     row_blocks: u64,
 }
 
-/// The size of a node when all of its sources have changed. It follows the formulas of [`Generator`](super::sql::Generator).
+/// The size of a node when all of its sources have changed. It follows the formulas of
+/// [`Generator`](super::sql::Generator).
 pub fn size(node: &Node) -> Size {
     match node {
         Node::Unit => Size {
@@ -68,20 +70,17 @@ pub fn size(node: &Node) -> Size {
 }
 
 /// The size of a join of sides of such sizes.
-pub fn of_join(kind: JoinKind, left: Size, right: Size) -> Size {
+pub(crate) fn of_join(kind: JoinKind, left: Size, right: Size) -> Size {
     let rows = sum(&[left.rows, right.rows]);
     let pairs = left.blocks.saturating_mul(right.blocks);
-    let (of_left, pairs) = match pairs > APART_MAX as u64 {
-        true => {
-            let before = left.blocks.saturating_mul(right.before);
-            (sum(&[left.changes, before]), 0)
-        }
-        false => {
-            let now = left.blocks.saturating_mul(right.rows);
-            let both = left.changes.saturating_mul(1 + right.blocks);
-            let both = sum(&[both, left.blocks.saturating_mul(right.changes)]);
-            (sum(&[now, both]), pairs)
-        }
+    let (of_left, pairs) = if pairs > APART_MAX as u64 {
+        let before = left.blocks.saturating_mul(right.before);
+        (sum(&[left.changes, before]), 0)
+    } else {
+        let now = left.blocks.saturating_mul(right.rows);
+        let both = left.changes.saturating_mul(1 + right.blocks);
+        let both = sum(&[both, left.blocks.saturating_mul(right.changes)]);
+        (sum(&[now, both]), pairs)
     };
     let matches = sum(&[
         of_left,
@@ -117,9 +116,10 @@ pub fn of_join(kind: JoinKind, left: Size, right: Size) -> Size {
         ),
     };
     let is_semi = matches!(kind, JoinKind::Semi | JoinKind::Anti);
-    let rows = match is_semi {
-        true => sum(&[left.rows, left.row_blocks.saturating_mul(right.rows)]),
-        false => rows,
+    let rows = if is_semi {
+        sum(&[left.rows, left.row_blocks.saturating_mul(right.rows)])
+    } else {
+        rows
     };
     Size {
         rows,

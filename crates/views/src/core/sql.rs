@@ -1,8 +1,8 @@
 //! SQL for the rows of operators: as they are now, as they were, and what changed between.
 //!
-//! Rows are a multiset with integer weights: a change is the new rows with weight 1 and the old ones with weight -1.
-//! An operator that is linear is applied to changes as to rows. For a join of `l` and `r`, of which both may have
-//! changed, what changed is
+//! Rows are a multiset with integer weights: a change is the new rows with weight 1 and the old
+//! ones with weight -1. An operator that is linear is applied to changes as to rows. For a join of
+//! `l` and `r`, of which both may have changed, what changed is
 //!
 //! ```text
 //! Δ(l ⋈ r) = Δl ⋈ r_old + l_new ⋈ Δr
@@ -14,10 +14,11 @@
 //! Δ(l ▷ r) = Δl ▷ r_old + (l_new ▷ r_new - l_new ▷ r_old)
 //! ```
 //!
-//! of which the part in brackets concerns only those rows of `l` that match a row of `Δr`. The rows of `l` that match something
-//! (`⋉`) are the others: the same with the sign of the brackets turned. What was there before is what is
-//! there now less what changed. Rows that the clock is asked of are those of `sql/recent.rs`. Where nothing changed below an operator, what it was is what it is, so that a refresh
-//! in which one of six tables changed has one term.
+//! of which the part in brackets concerns only those rows of `l` that match a row of `Δr`. The rows
+//! of `l` that match something (`⋉`) are the others: the same with the sign of the brackets turned.
+//! The rows before are the rows now less the changes. For rows under a condition on the clock see
+//! `sql/recent.rs`. Below an operator without changes, the rows before are those now: a refresh in
+//! which one of six tables changed has one term.
 
 mod inner;
 mod outer;
@@ -28,25 +29,26 @@ use std::collections::BTreeMap;
 
 pub use self::inner::APART_MAX;
 use self::recent::{BEFORE, NOW, asked_at};
-use super::analyse::stage_column;
-use super::expression::{ColumnId, Expression, Names, quoted};
-use super::tree::{Given, JoinKind, Node, Source};
+use super::expression::{ColumnId, Expression, Names, quoted, stage_column};
+use super::tree::{FunctionColumn, JoinKind, Node, Source};
 
-/// The weight of a row, where it is a column.
-pub const WEIGHT: &str = "egret_weight";
+/// Column with the weight of a row.
+pub(crate) const WEIGHT: &str = "egret_weight";
 
-/// How far a view has come, in its statements.
-pub const FRONTIER: &str = "(SELECT snapshot FROM egret_frontier)";
+/// Name of a view's refresh point in its statements.
+pub(crate) const FRONTIER: &str = "(SELECT snapshot FROM egret_frontier)";
 
-/// The common table expression that says this, of the two values that every statement of a refresh has.
-pub const FRONTIERS: &str =
+/// The common table expression with the refresh point, from the two parameters of every statement
+/// of a refresh.
+pub(crate) const FRONTIERS: &str =
     "egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot, $2::text::timestamptz AS clock)";
 
-/// So few rows need not be expected: whatever the planner takes them for, they are looked for by their keys.
+/// Up to this many rows the planner needs no estimate: whatever it assumes, rows are found by their
+/// keys.
 const EXPECTED_MIN: u64 = 4_097;
 
-/// Rows that are never there, but that the planner expects: it knows nothing of what has just changed, and would take less than one row for
-/// all of it. They follow a SELECT, and have what this list says.
+/// Rows that never exist, but that the planner counts: without statistics of the changes, it would
+/// estimate less than one row for all of them. Follows a SELECT with this list of columns.
 pub fn expecting(rows: u64, list: &[String]) -> String {
     match rows {
         ..EXPECTED_MIN => String::new(),
@@ -57,28 +59,28 @@ pub fn expecting(rows: u64, list: &[String]) -> String {
     }
 }
 
-/// What a source is called in the statement that is made.
+/// How a statement reads a source and its changes.
 #[derive(Clone, Debug)]
 pub struct SourceSql {
-    /// The table with its rows as they are now.
+    /// The table with the current rows.
     pub rows: String,
-    /// Where its changes are, if there are any: with the same columns, and [`WEIGHT`].
+    /// Subquery of the changes, with the same columns and [`WEIGHT`]; none if there are none.
     pub changes: Option<String>,
-    /// About how many these are; 0 where that is not known.
+    /// Estimated number of changes; 0 where that is not known.
     pub expected: u64,
-    /// Whether each of these is there once.
+    /// Whether no two changes are of the same row.
     pub is_consolidated: bool,
-    /// The column of its table that says how often a row is there, if that is not once.
+    /// The column with the number of copies of a row; none if each row is there once.
     pub count: Option<&'static str>,
 }
 
-/// Makes SQL of operators.
-pub struct Generator<'a> {
+/// Generates the SQL of operators.
+pub(crate) struct Generator<'a> {
     sources: &'a BTreeMap<Source, SourceSql>,
     next_alias: u32,
 }
 
-/// One SELECT, in parts: others are put around it.
+/// One SELECT in parts, to which others can be added.
 #[derive(Clone, Debug)]
 pub struct Block {
     from: Vec<String>,
@@ -98,21 +100,22 @@ impl Block {
         }
     }
 
-    /// How columns are called in it.
+    /// Names of columns within the block.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Its weight.
+    /// The weight of a row, in SQL.
     pub fn weight(&self) -> String {
-        match self.weights.is_empty() {
-            true => "1::bigint".to_owned(),
-            false => self.weights.join(" * "),
+        if self.weights.is_empty() {
+            "1::bigint".to_owned()
+        } else {
+            self.weights.join(" * ")
         }
     }
 
-    /// Whether rows may be in it other than once.
-    pub fn is_weighted(&self) -> bool {
+    /// Whether rows may have a weight other than 1.
+    pub(crate) fn is_weighted(&self) -> bool {
         !self.weights.is_empty()
     }
 
@@ -130,8 +133,8 @@ impl Block {
         sql
     }
 
-    /// The SELECT with these expressions, in which each row is as often as its weight says.
-    pub fn select_each(mut self, expressions: &[String]) -> String {
+    /// The SELECT with these expressions, in which a row is repeated as often as its weight says.
+    pub(crate) fn select_each(mut self, expressions: &[String]) -> String {
         let weight = self.weight();
         self.from.push(format!(
             "LATERAL generate_series(1, {weight}) AS egret_times"
@@ -161,17 +164,16 @@ impl Block {
     }
 }
 
-/// A subquery that is given a name.
-struct Named {
-    /// It, with its name.
+/// A subquery with a name in FROM.
+struct NamedSubquery {
+    /// The subquery with its alias, as an item of FROM.
     item: String,
     names: Names,
     weight: String,
 }
 
 impl<'a> Generator<'a> {
-    /// For these sources.
-    pub fn new(sources: &'a BTreeMap<Source, SourceSql>) -> Self {
+    pub(crate) fn new(sources: &'a BTreeMap<Source, SourceSql>) -> Self {
         Self {
             sources,
             next_alias: 0,
@@ -189,14 +191,14 @@ impl<'a> Generator<'a> {
             .expect("every source of a view is described")
     }
 
-    /// Whether something below changed.
-    pub fn is_changed(&self, node: &Node) -> bool {
+    /// Whether a source below has changes.
+    pub(crate) fn is_changed(&self, node: &Node) -> bool {
         let mut sources = node.sources().into_iter();
         node.has_clock() || sources.any(|source| self.source(source).changes.is_some())
     }
 
-    /// The rows as they are now.
-    pub fn rows(&mut self, node: &Node) -> Vec<Block> {
+    /// The current rows of an operator.
+    pub(crate) fn rows(&mut self, node: &Node) -> Vec<Block> {
         match node {
             Node::Unit => vec![unit()],
             Node::Scan { source, columns } => {
@@ -236,8 +238,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// The rows as they were before the changes. Some may be there and be taken away by others.
-    pub fn rows_before(&mut self, node: &Node) -> Vec<Block> {
+    /// The rows before the changes. Rows and their negation may both be among them.
+    pub(crate) fn rows_before(&mut self, node: &Node) -> Vec<Block> {
         if !self.is_changed(node) {
             return self.rows(node);
         }
@@ -281,8 +283,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// What changed. A row may be in it several times, with weights that take each other away.
-    pub fn changes(&mut self, node: &Node) -> Vec<Block> {
+    /// The changes. A row may be among them several times, with weights that cancel each other out.
+    pub(crate) fn changes(&mut self, node: &Node) -> Vec<Block> {
         if !self.is_changed(node) {
             return Vec::new();
         }
@@ -323,7 +325,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Operators for which rows and changes are alike.
+    /// Operators that are applied to changes as to rows.
     fn through(
         &mut self,
         node: &Node,
@@ -352,8 +354,7 @@ impl<'a> Generator<'a> {
                 or_nulls,
             } => {
                 let blocks = below(self, input).into_iter();
-                let expand =
-                    |block: Block| self.expanded(block, call, (columns, or_nulls.as_ref()));
+                let expand = |block: Block| self.expanded(block, call, columns, or_nulls.as_ref());
                 blocks.map(expand).collect()
             }
             Node::UnionAll { inputs, columns } => {
@@ -375,12 +376,13 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Rows with those that a function makes of them.
+    /// Each row with the rows that a function computes from it.
     fn expanded(
         &mut self,
         mut block: Block,
         call: &Expression,
-        (columns, or_nulls): (&[Given], Option<&Expression>),
+        columns: &[FunctionColumn],
+        or_nulls: Option<&Expression>,
     ) -> Block {
         let alias = self.alias();
         let call = call.sql(&block.names);
@@ -412,7 +414,7 @@ impl<'a> Generator<'a> {
         self.once(blocks)
     }
 
-    /// Several blocks as one.
+    /// Unions several blocks to one.
     fn once(&mut self, blocks: Vec<Block>) -> Block {
         if let [block] = &blocks[..] {
             return block.clone();
@@ -421,8 +423,8 @@ impl<'a> Generator<'a> {
         Block::of(named.item, named.names, Some(named.weight))
     }
 
-    /// Blocks as a subquery, whose columns are called by their ids.
-    fn named(&mut self, blocks: &[Block]) -> Named {
+    /// The blocks as a subquery, whose columns are named by their ids.
+    fn named(&mut self, blocks: &[Block]) -> NamedSubquery {
         let alias = self.alias();
         let ids: Vec<ColumnId> = match blocks.first() {
             Some(first) => first.names.keys().copied().collect(),
@@ -430,7 +432,7 @@ impl<'a> Generator<'a> {
         };
         let item = format!("({}) AS {alias}", union(blocks, &ids));
         let name = |id: &ColumnId| (*id, format!("{alias}.{}", stage_column(*id)));
-        Named {
+        NamedSubquery {
             item,
             names: ids.iter().map(name).collect(),
             weight: format!("{alias}.{WEIGHT}"),
@@ -438,7 +440,7 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// All rows of blocks, each as often as it is there. `list` says the columns of a block.
+/// All rows of blocks, repeated by their weights. `list` gives the columns of a block.
 pub fn each(blocks: &[Block], list: impl Fn(&Block) -> Vec<String>) -> String {
     let is_weighted = blocks.iter().any(Block::is_weighted);
     let selects = blocks.iter().map(|block| {
@@ -449,11 +451,10 @@ pub fn each(blocks: &[Block], list: impl Fn(&Block) -> Vec<String>) -> String {
         block.select(&columns)
     });
     let rows = selects.collect::<Vec<_>>().join(" UNION ALL ");
-    match is_weighted {
-        true => format!(
-            "SELECT r.* FROM ({rows}) AS r CROSS JOIN LATERAL generate_series(1, r.{WEIGHT})"
-        ),
-        false => rows,
+    if is_weighted {
+        format!("SELECT r.* FROM ({rows}) AS r CROSS JOIN LATERAL generate_series(1, r.{WEIGHT})")
+    } else {
+        rows
     }
 }
 

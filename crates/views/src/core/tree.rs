@@ -1,119 +1,121 @@
-//! What a view computes: operators over sources, and the stages that keep what they came to.
+//! Plan of a view: operators over sources, and the stages that store their results.
 //!
-//! A view is a chain of *stages*. Each keeps rows or groups in a table of its own, from the rows of sources and of
-//! stages before it. Between the tables there are only operators that are linear, or whose changes can be said by a
-//! formula; whatever has to remember something is a stage.
+//! A view is a chain of *stages*. Each stores rows or groups in a table of its own, computed from
+//! the rows of sources and of earlier stages. Between the tables there are only operators that are
+//! linear, or whose changes can be computed by a formula; whatever needs state is a stage.
 
 use super::expression::{ColumnId, Expression};
 
-/// Where rows come from.
+/// Input of a stage's operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// A table of the user, by its place in the list of the view's tables.
+    /// A user's table, by its index in the view's list of tables.
     Table(usize),
-    /// A stage of the same view, by its place.
+    /// An earlier stage of the same view, by its index.
     Stage(usize),
-    /// The stage that reads it, of a recursion.
+    /// The stage itself, in a recursion.
     Itself,
 }
 
-/// How two inputs are joined.
+/// Kind of a join between two inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinKind {
-    /// Rows that match.
+    /// `l ⋈ r`: pairs of rows that match.
     Inner,
-    /// Also those on the left that match nothing.
+    /// `l ⟕ r`: also left rows without a match.
     Left,
-    /// Also those on either side that match nothing.
+    /// `l ⟗ r`: also rows of either side without a match.
     Full,
-    /// Only the left side: rows that match something, each as often as it is there.
+    /// `l ⋉ r`: left rows with a match, each as often as it is on the left.
     Semi,
-    /// Only the left side: rows that match nothing.
+    /// `l ▷ r`: left rows without a match.
     Anti,
 }
 
-/// A column that a function gives, with its name and type where the call has to say them.
-pub type Given = (ColumnId, Option<(String, String)>);
+/// A result column of a function, with name and type where the call must declare them.
+pub type FunctionColumn = (ColumnId, Option<(String, String)>);
 
-/// A comparison with the clock.
+/// A comparison of a row's value with the clock.
 #[derive(Clone, Debug)]
-pub struct Moment {
-    /// What is compared.
+pub struct TemporalPredicate {
+    /// The side of the comparison that is computed from the row.
     pub value: Expression,
-    /// With what, of the moment.
+    /// The side that is computed from the current time.
     pub clock: Expression,
 }
 
-/// An operator with its inputs.
+/// A relational operator with its inputs.
 #[derive(Clone, Debug)]
 pub enum Node {
     /// One row without columns: a query without FROM.
     Unit,
-    /// The rows of a source.
+    /// `scan(source)`: the rows of a table or stage.
     Scan {
-        /// Which.
+        /// The table or stage that is read.
         source: Source,
-        /// Its columns that are used, by the name they have there.
+        /// The columns that are used, by their names in the source.
         columns: Vec<(ColumnId, String)>,
     },
-    /// Rows for which something is true.
+    /// `σ_condition(input)`: rows for which the condition is true.
     Filter {
-        /// Of these rows.
+        /// The operator that is filtered.
         input: Box<Node>,
-        /// What.
+        /// A boolean expression over the input's columns.
         condition: Expression,
     },
-    /// Rows for which something is true that the clock is in.
+    /// `σ_condition(input)` with a condition that depends on the clock (a temporal filter).
     Recent {
-        /// Of these rows.
+        /// The operator that is filtered.
         input: Box<Node>,
-        /// The column of the condition that is no column of the rows: the moment at which it is asked.
+        /// Column of the condition that stands for the current time, and is not a column of the
+        /// input.
         clock: ColumnId,
-        /// What.
+        /// A boolean expression over the input's columns and `clock`.
         condition: Expression,
-        /// What in it compares with the clock.
-        moments: Vec<Moment>,
+        /// The comparisons with the clock in the condition.
+        moments: Vec<TemporalPredicate>,
     },
-    /// Rows with other columns. Those of the input are there still, under their own ids.
+    /// `π(input)`: adds computed columns. The input's columns remain, under their own ids.
     Project {
-        /// Of these rows.
+        /// The operator whose rows are extended.
         input: Box<Node>,
-        /// The new columns.
+        /// Ids and expressions of the added columns.
         columns: Vec<(ColumnId, Expression)>,
     },
-    /// Rows with those that a function makes of each: a row for each of them.
+    /// Joins each row with the rows that a set-returning function computes from it.
     Expand {
-        /// Of these rows.
+        /// The operator whose rows are passed to the function.
         input: Box<Node>,
-        /// The call, as it stands in FROM.
+        /// The function call as an item of FROM.
         call: Expression,
-        /// What it gives: columns, and their names and types where the call has to say them.
-        columns: Vec<Given>,
-        /// Where this is true of none of what it gives, the row is there once without. None: it is not there then.
+        /// Result columns, with names and types where the call must declare them.
+        columns: Vec<FunctionColumn>,
+        /// Join condition of a left join: a row for which no result row satisfies it is kept once,
+        /// with nulls. None: an inner join.
         or_nulls: Option<Expression>,
     },
-    /// Rows of two inputs together.
+    /// `left ⋈_condition right`, or another kind of join.
     Join {
-        /// How.
+        /// Which rows the join returns.
         kind: JoinKind,
-        /// One.
+        /// The left input of the join.
         left: Box<Node>,
-        /// The other.
+        /// The right input of the join.
         right: Box<Node>,
-        /// When two rows match.
+        /// The condition on which two rows match.
         condition: Expression,
     },
     /// The rows of all inputs.
     UnionAll {
-        /// The inputs, each with those of its columns that become the columns of this, in their order.
+        /// The inputs, each with its columns in the order of the result columns.
         inputs: Vec<(Node, Vec<ColumnId>)>,
-        /// The columns of this.
+        /// The columns of the result.
         columns: Vec<ColumnId>,
     },
 }
 
 impl Node {
-    /// The columns that whoever is above can use.
+    /// The columns that the operators above can use.
     pub fn columns(&self) -> Vec<ColumnId> {
         match self {
             Self::Unit => Vec::new(),
@@ -143,13 +145,13 @@ impl Node {
         }
     }
 
-    /// All columns that it or anything below has.
-    pub fn all_columns(&self) -> Vec<ColumnId> {
+    /// The columns of this operator and of all below it.
+    pub(crate) fn all_columns(&self) -> Vec<ColumnId> {
         let below = self.inputs().into_iter().flat_map(Self::all_columns);
         below.chain(self.columns()).collect()
     }
 
-    /// Whether nothing in it is about columns of what is around it.
+    /// Whether all expressions use only columns of their own inputs, and none of an outer query.
     pub fn is_closed(&self) -> bool {
         let are_own = |expression: &Expression, columns: &[ColumnId]| {
             let mut used = expression.columns().into_iter();
@@ -198,7 +200,7 @@ impl Node {
         }
     }
 
-    /// Whether it is nothing but columns of one source.
+    /// Whether it only renames columns of one source.
     pub fn is_plain(&self) -> bool {
         match self {
             Self::Scan { .. } => true,
@@ -215,8 +217,8 @@ impl Node {
         }
     }
 
-    /// What it reads, in order.
-    pub fn inputs(&self) -> Vec<&Self> {
+    /// The direct inputs, in order.
+    pub(crate) fn inputs(&self) -> Vec<&Self> {
         match self {
             Self::Unit | Self::Scan { .. } => Vec::new(),
             Self::Filter { input, .. }
@@ -228,8 +230,8 @@ impl Node {
         }
     }
 
-    /// The same, to be changed.
-    pub fn inputs_mut(&mut self) -> Vec<&mut Self> {
+    /// The direct inputs, in order, mutable.
+    pub(crate) fn inputs_mut(&mut self) -> Vec<&mut Self> {
         match self {
             Self::Unit | Self::Scan { .. } => Vec::new(),
             Self::Filter { input, .. }
@@ -241,18 +243,18 @@ impl Node {
         }
     }
 
-    /// Whether it changes as time passes.
+    /// Whether the result depends on the clock.
     pub fn has_clock(&self) -> bool {
         matches!(self, Self::Recent { .. }) || self.inputs().into_iter().any(Self::has_clock)
     }
 
-    /// Whether a row of it may come to several.
-    pub fn has_join(&self) -> bool {
+    /// Whether one row of a source may become several rows.
+    pub(crate) fn has_join(&self) -> bool {
         matches!(self, Self::Join { .. } | Self::Expand { .. })
             || self.inputs().into_iter().any(Self::has_join)
     }
 
-    /// The sources that it reads, each as often as it does, with the columns that it reads of them.
+    /// Collects each scan below, with its source and the columns that it reads.
     pub fn scans<'a>(&'a self, all: &mut Vec<(Source, &'a [(ColumnId, String)])>) {
         if let Self::Scan { source, columns } = self {
             all.push((*source, columns));
@@ -260,7 +262,7 @@ impl Node {
         self.inputs().into_iter().for_each(|input| input.scans(all));
     }
 
-    /// The sources that it reads, each as often as it does.
+    /// The source of each scan below, with repetitions.
     pub fn sources(&self) -> Vec<Source> {
         let mut all = Vec::new();
         self.scans(&mut all);
@@ -268,25 +270,26 @@ impl Node {
     }
 }
 
-/// An aggregate of a stage.
+/// An aggregate of a group, with what is known of its call.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
-    /// What it comes to.
+    /// Column that has the result.
     pub column: ColumnId,
-    /// The whole call, as it would be asked of the rows of a group.
+    /// The whole call over the rows of a group, in SQL.
     pub call: Expression,
-    /// The function's name, where it is one of PostgreSQL's own and the call has neither DISTINCT nor ORDER BY.
+    /// The function's name, where it is one of PostgreSQL's own and the call has neither DISTINCT
+    /// nor ORDER BY.
     pub function: Option<String>,
-    /// Its only argument; none of `count(*)` and of functions with several.
+    /// Its only argument; none for `count(*)` and for functions with several.
     pub argument: Option<Expression>,
-    /// The rows that count, where not all do.
+    /// The condition of FILTER, if there is one.
     pub filter: Option<Expression>,
-    /// What it comes to of no rows, if that is known.
+    /// Result over no rows, where it is known.
     pub of_none: Option<&'static str>,
 }
 
 impl Aggregate {
-    /// How many rows there are, or of which something is so.
+    /// `count(*)`, or with a condition `count(*) FILTER (WHERE …)`.
     pub fn rows(column: ColumnId, filter: Option<Expression>) -> Self {
         let call = match &filter {
             None => Expression::constant("count(*)"),
@@ -302,7 +305,7 @@ impl Aggregate {
         }
     }
 
-    /// How many values are not null.
+    /// `count(of)`: the number of values that are not null.
     pub fn values(column: ColumnId, of: &Expression) -> Self {
         Self {
             call: of.argument_of("count"),
@@ -311,7 +314,7 @@ impl Aggregate {
         }
     }
 
-    /// What is asked of the rows of a group by a call.
+    /// An aggregate of which only the call is known.
     pub fn asked(column: ColumnId, call: Expression) -> Self {
         Self {
             column,
@@ -323,59 +326,60 @@ impl Aggregate {
         }
     }
 
-    /// Whether it adds up its argument, whose type matters then.
-    pub fn adds(&self) -> bool {
+    /// Whether it is a sum or an average, so that the type of its argument matters.
+    pub(crate) fn adds(&self) -> bool {
         matches!(self.function.as_deref(), Some("sum" | "avg"))
     }
 }
 
-/// What a stage keeps.
+/// What a stage stores of its input's rows.
 #[derive(Clone, Debug)]
-pub enum Keeps {
-    /// These columns of every row.
+pub enum StageContents {
+    /// These columns of each row.
     Rows {
-        /// Which columns.
+        /// The columns that are stored.
         columns: Vec<ColumnId>,
     },
-    /// A row for each group; exactly one where there are no keys.
+    /// A row for each group; exactly one group if there are no keys.
     Groups {
-        /// What rows of a group have in common.
+        /// The GROUP BY expressions, with their columns.
         keys: Vec<(ColumnId, Expression)>,
-        /// What is said of a group.
+        /// The aggregates of a group.
         aggregates: Vec<Aggregate>,
     },
-    /// Columns of rows, with window functions over the partition that each is in.
+    /// Columns of rows, with window functions over their partition.
     Partitions {
-        /// What rows of a partition have in common: columns that are kept.
+        /// The PARTITION BY columns, which are stored.
         by: Vec<ColumnId>,
-        /// The calls of window functions, and what they come to. Each looks at rows of one partition, or of a part of it.
+        /// Calls of window functions with their result columns. Each call reads rows of one
+        /// partition only.
         windows: Vec<(ColumnId, Expression)>,
-        /// The rows that are kept, where not all are.
+        /// A condition on the rows that are stored, window results included.
         filter: Option<Expression>,
-        /// What is kept of them.
+        /// The columns that are stored.
         columns: Vec<ColumnId>,
     },
-    /// The first rows of an order, and some more: so that there are enough while some of them go.
+    /// The first rows of an order, and some more, to replace those that are deleted.
     Top {
-        /// What they are sorted by, with the direction as it is written.
+        /// ORDER BY columns, with the direction in SQL.
         order: Vec<(ColumnId, String)>,
-        /// So many there are at least, if there are so many.
+        /// Number of rows that must be stored, if there are as many: LIMIT plus OFFSET.
         rows: u64,
-        /// What is kept of them; those of `order` among it.
+        /// The columns that are stored, those of `order` included.
         columns: Vec<ColumnId>,
     },
-    /// All rows that come of some, and of what comes of these. What is read are the rows of two inputs: those that it begins with, and those
-    /// that come of [`Source::Itself`].
+    /// The rows of a recursive query. The input is a union of the initial rows and of those that
+    /// come from [`Source::Itself`].
     Recursion {
-        /// What is kept of them: all that they have.
+        /// The columns that are stored: all of a row.
         columns: Vec<ColumnId>,
-        /// Whether a row is there as often as it comes of others, and not once.
+        /// Whether it is UNION ALL, which keeps duplicates, rather than UNION.
         is_all: bool,
     },
 }
 
-impl Keeps {
-    /// What others can read of the stage.
+impl StageContents {
+    /// The columns that later stages can read.
     pub fn columns(&self) -> Vec<ColumnId> {
         match self {
             Self::Rows { columns }
@@ -401,16 +405,17 @@ impl Keeps {
     }
 }
 
-/// See the module.
+/// A part of a view whose rows are stored in a table.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// Where its rows come from.
     pub input: Node,
     /// What of them is kept.
-    pub keeps: Keeps,
+    pub contents: StageContents,
 }
 
-/// What a view is to the reader: the rows of its last stage, or some of them, with the columns that the user has named.
+/// What a view is to the reader: the rows of its last stage, or some of them, with the columns that
+/// the user has named.
 #[derive(Clone, Debug)]
 pub struct Presentation {
     /// Filters and projections over a scan of the last stage.
@@ -421,7 +426,7 @@ pub struct Presentation {
     pub order: Vec<(ColumnId, String)>,
 }
 
-/// A view.
+/// The stages of a view, and how its rows are presented.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Each reads only those before it.
@@ -430,6 +435,7 @@ pub struct Plan {
     pub presentation: Presentation,
     /// Columns that are null and have the type of another, which an earlier stage keeps.
     pub typed: Vec<(ColumnId, ColumnId)>,
-    /// Keys of groups by which these are looked up: their types have to have an equality, and a hash where this is said.
+    /// Keys of groups by which these are looked up: their types have to have an equality, and a
+    /// hash where this is said.
     pub compared: Vec<(ColumnId, bool)>,
 }

@@ -1,23 +1,24 @@
-//! What the maker of a view may have it read.
+//! Rights under which a view is created: what its query may read.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::ViewName;
 
-/// Whether role `egret_views`, which views without a named owner have the rights of, is given rights that it lacks.
+/// Whether role `egret_views`, which holds the rights of views without a named owner, may be given
+/// missing privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grants {
-    /// It is given SELECT on what a query reads: an administrator makes the view.
+    /// The role is given SELECT on what the query reads: an administrator creates the view.
     Reads,
-    /// It is given nothing, and a query that reads more than it may is refused.
+    /// The role is given nothing, and a query that reads more than it may is refused.
     Nothing,
 }
 
-/// What the caller who makes or changes a view may have it read.
+/// Rights under which a view is created or altered: what its query may read.
 #[derive(Clone, Debug)]
 pub struct MakerRights {
-    /// What `egret_views` may be given to read what the query reads.
+    /// Whether `egret_views` may be given privileges that the query needs.
     pub grants: Grants,
     /// The views that the query may read.
     pub readable: ReadableViews,
@@ -39,14 +40,14 @@ pub type ViewFilter = Arc<dyn Fn(&ViewName) -> bool + Send + Sync>;
 /// The views that a caller may read.
 #[derive(Clone)]
 pub enum ReadableViews {
-    /// Every view.
+    /// Every view, without a check.
     All,
-    /// Those that the filter accepts.
+    /// The views that the filter accepts.
     Matching(ViewFilter),
 }
 
 impl ReadableViews {
-    /// Whether a view is one of them.
+    /// Whether the caller may read the view of this name.
     pub fn covers(&self, name: &ViewName) -> bool {
         match self {
             Self::All => true,

@@ -1,32 +1,29 @@
-//! Which indexes a view lacks: what its stages look up, beside what the catalogue says of its tables.
+//! The indexes that a view lacks: compares what its stages look up with the indexes of its tables.
 
 use std::collections::BTreeMap;
 
 use egret_postgres::tokio_postgres::GenericClient;
 
-use super::build::Built;
-use super::refresh::{Read, Refreshable};
-use crate::core::lookups::{Missing, TableFacts, missing};
+use super::materialized_view::MaterializedView;
+use super::refreshable::{Refreshable, ViewSource};
+use crate::core::lookups::{MissingIndex, TableFacts, missing};
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 use crate::model::Advice;
 
-/// A table with fewer rows is read as a whole as fast as by an index.
+/// A table with fewer rows is scanned as fast as it is searched by an index.
 const ROWS_MIN: i64 = 1_000;
 
-/// What a view reads.
+/// A source of a view.
 pub struct ReadTable {
-    /// Its name with its schema, as it is shown.
+    /// Name with schema, as messages show it.
     pub name: String,
-    /// Its oid; none of a view that is kept fresh, whose storage is Egret's.
+    /// Oid of the table; none for a view of Egret's, whose storage has its own indexes.
     pub oid: Option<u32>,
 }
 
 /// The indexes that a view lacks.
-///
-/// # Errors
-/// What the server says.
-pub async fn of_view(
+pub(crate) async fn of_view(
     client: &impl GenericClient,
     view: &Refreshable,
 ) -> Result<Vec<Advice>, ViewsError> {
@@ -34,26 +31,24 @@ pub async fn of_view(
     let reads = names.zip(&view.reads).map(|(name, read)| ReadTable {
         name,
         oid: match read {
-            Read::Table { oid, .. } => Some(*oid),
-            Read::View(_) => None,
+            ViewSource::Table { oid, .. } => Some(*oid),
+            ViewSource::View(_) => None,
         },
     });
     advice(client, &view.built, &reads.collect::<Vec<_>>()).await
 }
 
-/// The indexes that are missing on tables, which are in the order of the places of the stages' sources.
-///
-/// # Errors
-/// What the server says.
+/// The indexes that are missing on tables, which are in the order of the places of the stages'
+/// sources.
 pub async fn advice(
     client: &impl GenericClient,
-    built: &Built,
+    built: &MaterializedView,
     tables: &[ReadTable],
 ) -> Result<Vec<Advice>, ViewsError> {
     if built.is_whole {
         return Ok(Vec::new());
     }
-    let known = known(client, built, tables).await?;
+    let known = read_statistics(client, built, tables).await?;
     let stages = built.stages.iter().map(|stage| stage.reads(&built.types));
     let facts = known.iter().map(|(table, known)| (*table, known.facts()));
     let found = missing(&stages.collect::<Vec<_>>(), &facts.collect());
@@ -61,8 +56,9 @@ pub async fn advice(
         let known = known.get(&missing.table)?;
         let columns = missing.columns.iter();
         // One that is gone since is not advised.
-        let columns = columns.map(|name| Some(known.columns.get(name)?.sql.as_str()));
-        let columns = columns.collect::<Option<Vec<&str>>>()?;
+        let columns = columns
+            .map(|name| Some(known.columns.get(name)?.sql.as_str()))
+            .collect::<Option<Vec<&str>>>()?;
         Some(Advice {
             table: tables[missing.table].name.clone(),
             statement: format!("CREATE INDEX ON {} ({})", known.sql, columns.join(", ")),
@@ -74,16 +70,16 @@ pub async fn advice(
     Ok(advice.collect())
 }
 
-fn reason(missing: &Missing, tables: &[ReadTable]) -> String {
-    let changed = missing
+fn reason(missing: &MissingIndex, tables: &[ReadTable]) -> String {
+    let changed: Vec<&str> = missing
         .changed
         .iter()
-        .map(|table| tables[*table].name.as_str());
-    let changed: Vec<&str> = changed.collect();
+        .map(|table| tables[*table].name.as_str())
+        .collect();
     let changes = (!changed.is_empty()).then(|| format!("when {} changes", changed.join(" or ")));
     let asked = missing
         .is_asked
-        .then(|| "when a group of them is computed again".to_owned());
+        .then(|| "when one of their groups is recomputed".to_owned());
     let passes = missing.has_clock.then(|| "as time passes".to_owned());
     let when: Vec<String> = changes.into_iter().chain(asked).chain(passes).collect();
     format!(
@@ -94,24 +90,24 @@ fn reason(missing: &Missing, tables: &[ReadTable]) -> String {
     )
 }
 
-/// What the catalogue says of a table.
-struct Known {
-    /// Its name as it is written.
+/// Rows and indexes of a table, from the catalogue.
+struct TableStatistics {
+    /// Name of the table, as in SQL.
     sql: String,
-    /// About how many rows it has; -1 where nobody knows.
+    /// Estimated rows; -1 if the server has no statistics.
     rows: i64,
-    columns: BTreeMap<String, KnownColumn>,
+    columns: BTreeMap<String, ColumnIndexing>,
 }
 
-struct KnownColumn {
+struct ColumnIndexing {
     sql: String,
     is_found_by_text: bool,
     is_indexed: bool,
 }
 
-impl Known {
+impl TableStatistics {
     fn facts(&self) -> TableFacts {
-        let named = |is_so: fn(&KnownColumn) -> bool| {
+        let named = |is_so: fn(&ColumnIndexing) -> bool| {
             let columns = self.columns.iter();
             let so = columns.filter(|(_, column)| is_so(column));
             so.map(|(name, _)| name.clone()).collect()
@@ -124,11 +120,11 @@ impl Known {
     }
 }
 
-async fn known(
+async fn read_statistics(
     client: &impl GenericClient,
-    built: &Built,
+    built: &MaterializedView,
     tables: &[ReadTable],
-) -> Result<BTreeMap<usize, Known>, ViewsError> {
+) -> Result<BTreeMap<usize, TableStatistics>, ViewsError> {
     let mut oids: Vec<u32> = Vec::new();
     let mut names: Vec<String> = Vec::new();
     let mut places = BTreeMap::new();
@@ -141,17 +137,17 @@ async fn known(
         }
     }
     let sql = include_str!("sql/indexes.sql");
-    let mut all: BTreeMap<usize, Known> = BTreeMap::new();
+    let mut all: BTreeMap<usize, TableStatistics> = BTreeMap::new();
     for row in client.query(sql, &[&oids, &names]).await? {
         let Some(place) = places.get(&row.get::<_, u32>("relation")) else {
             continue;
         };
-        let known = all.entry(*place).or_insert_with(|| Known {
+        let known = all.entry(*place).or_insert_with(|| TableStatistics {
             sql: row.get("table_sql"),
             rows: row.get("rows"),
             columns: BTreeMap::new(),
         });
-        let column = KnownColumn {
+        let column = ColumnIndexing {
             sql: row.get("column_sql"),
             is_found_by_text: row.get("is_found_by_text"),
             is_indexed: row.get("is_indexed"),

@@ -1,37 +1,31 @@
-//! Tables whose changes are recorded: their numbers, what waits for views, and what every view has seen.
+//! Tables whose changes are recorded: their captures, the changes that wait, and the removal of
+//! those that every view has applied.
 
 use std::collections::BTreeSet;
 
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
+use super::locks::{LockWait, is_locked};
 use super::segments::{
-    FRONTIERS, LockWait, SEGMENTS, Segments, Turn, is_locked, segments_of, turn, visible_in,
+    FRONTIERS, SEGMENTS, Segments, SwitchOutcome, drain_and_switch, segments_of, visible_in,
 };
 use super::statements::Statements;
-use crate::core::capture::{Captured, Recording, Segment, TRANSACTION, segment};
+use super::transaction_settings::NO_WAIT;
+use crate::core::capture::{CaptureOptions, Segment, TRANSACTION, TableCapture, segment};
 use crate::error::ViewsError;
 
-/// How long a lock on a table is waited for, where others wait for what this transaction has: they look for a deadlock after
-/// `deadlock_timeout`, a second, and the one that finds it is ended.
-pub const BRIEFLY: &str = "SET LOCAL lock_timeout = '300ms'";
-
-/// What is lost in a crash is done again: nobody waits for the disk.
-pub const NO_WAIT: &str = "SET LOCAL synchronous_commit = off";
-
-/// The first of the numbers of advisory locks that tables for changes have: of SHA-256("egret/views/forget") the first six
-/// bytes, positive, and zeros.
+/// Base of the advisory lock keys of tables for changes: the first six bytes of
+/// SHA-256("egret/views/forget"), positive, followed by zeros.
 const FORGET_LOCK_KEY: i64 = 0x64e5_949e_eaf1_0000;
 
-/// The number under which changes of a table are recorded, for all views or for that one alone, and whether that is new.
-///
-/// # Errors
-/// What the server says.
-pub async fn number(
+/// The number of the capture of a table, for all views or for one in mode immediate, and whether it
+/// is new.
+pub(crate) async fn find_or_insert(
     transaction: &Transaction<'_>,
     table: u32,
     of: Option<i64>,
-    recording: Recording,
+    recording: CaptureOptions,
 ) -> Result<(i64, bool), ViewsError> {
     let sql = "INSERT INTO egret.view_capture (relation, view, is_unlogged) VALUES ($1, $2, $3) \
                ON CONFLICT (relation, view) DO NOTHING RETURNING id";
@@ -40,19 +34,16 @@ pub async fn number(
     if let Some(row) = transaction.query_opt(sql, &values).await? {
         return Ok((row.get(0), true));
     }
-    // Whoever removes it at this moment is waited for.
+    // Waits for a transaction that is removing the capture.
     let sql = "SELECT id FROM egret.view_capture WHERE relation = $1 AND view IS NOT DISTINCT FROM $2 FOR SHARE";
     let row = transaction.query_one(sql, &[&table, &of]).await?;
     Ok((row.get(0), false))
 }
 
-/// The columns of a table that are recorded, with their types.
-///
-/// # Errors
-/// What the server says.
-pub async fn recorded(
+/// The recorded columns of a table, with their types.
+pub(crate) async fn recorded_columns(
     transaction: &Transaction<'_>,
-    captured: &Captured,
+    captured: &TableCapture,
 ) -> Result<Vec<(String, String)>, ViewsError> {
     let rows = transaction
         .query(
@@ -64,21 +55,17 @@ pub async fn recorded(
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
-/// Which views read which tables whose changes are recorded.
-///
-/// # Errors
-/// What the server says.
-pub async fn readers(client: &impl GenericClient) -> Result<Vec<(i64, i64)>, ViewsError> {
+/// Pairs of a view and a capture that it reads.
+pub(crate) async fn list_readers(
+    client: &impl GenericClient,
+) -> Result<Vec<(i64, i64)>, ViewsError> {
     let sql = "SELECT view, capture FROM egret.view_table WHERE capture IS NOT NULL";
     let rows = client.query(sql, &[]).await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
-/// What all tables for changes take, in bytes, and how many of their rows are dead, as the server estimates.
-///
-/// # Errors
-/// What the server says.
-pub async fn sizes(client: &impl GenericClient) -> Result<(i64, i64), ViewsError> {
+/// Bytes of all tables for changes, and their dead rows as the server estimates.
+pub(crate) async fn read_sizes(client: &impl GenericClient) -> Result<(i64, i64), ViewsError> {
     let sql = "SELECT coalesce(sum(pg_catalog.pg_total_relation_size(changes)), 0)::bigint, \
                coalesce(sum(pg_catalog.pg_stat_get_dead_tuples(changes)), 0)::bigint \
                FROM (SELECT pg_catalog.to_regclass('egret.changes_' || id || suffix) AS changes \
@@ -87,22 +74,17 @@ pub async fn sizes(client: &impl GenericClient) -> Result<(i64, i64), ViewsError
     Ok((row.get(0), row.get(1)))
 }
 
-/// Those that are of one view alone.
-///
-/// # Errors
-/// What the server says.
-pub async fn own(client: &impl GenericClient) -> Result<BTreeSet<i64>, ViewsError> {
+/// The captures of views in mode immediate.
+pub(crate) async fn own_captures(client: &impl GenericClient) -> Result<BTreeSet<i64>, ViewsError> {
     let sql = "SELECT id FROM egret.view_capture WHERE view IS NOT NULL";
     let rows = client.query(sql, &[]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Those of the tables for changes that are not empty.
-///
-/// # Errors
-/// What the server says.
-pub async fn waiting(
-    (client, statements): (&Client, &mut Statements),
+/// The captures among these that have changes.
+pub(crate) async fn with_changes(
+    client: &Client,
+    statements: &mut Statements,
     captures: &BTreeSet<i64>,
 ) -> Result<BTreeSet<i64>, ViewsError> {
     if captures.is_empty() {
@@ -116,79 +98,78 @@ pub async fn waiting(
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// A table for changes that takes more bytes is truncated when it is empty: rows that are deleted leave their space behind.
+/// Size in bytes beyond which an empty table for changes is truncated: deleted rows leave their
+/// space behind.
 const TRUNCATE_BYTES: i64 = 1 << 20;
 
-/// Whether the space of changes that were removed was given back.
+/// Whether the space of deleted changes could be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Space {
-    /// It was, or there is none to give back.
+pub(crate) enum TruncateOutcome {
+    /// It is free, or there was none to free.
     Free,
-    /// Another session has locked the table.
+    /// Another session had locked the table.
     Locked,
 }
 
-/// Removes changes of a table that every view which reads it has seen. What is lost of that in a crash is done again: nobody waits for the
-/// disk. Where changes of the table take more than half of what they may, views that have not seen them are computed anew. Nothing
-/// happens while another does that.
-///
-/// # Errors
-/// What the server says.
-pub async fn forget(
+/// Deletes the changes of a table that all its views have applied. The commit does not wait for the
+/// disk: after a crash the deletion is repeated. If the changes take more than half of their bound,
+/// views that have not applied them are rebuilt instead. Does nothing while another session does
+/// the same.
+pub(crate) async fn delete_applied(
     client: &mut Client,
     statements: &mut Statements,
-    captured: &Captured,
-    recording: Recording,
+    captured: &TableCapture,
+    recording: CaptureOptions,
     wait: LockWait,
-) -> Result<Space, ViewsError> {
+) -> Result<TruncateOutcome, ViewsError> {
     let id = captured.id;
-    let mut may_turn = captured.of.is_none();
-    let mut space = Space::Free;
+    let mut may_turn = captured.view.is_none();
+    let mut space = TruncateOutcome::Free;
     loop {
         let transaction = client.transaction().await?;
         transaction.batch_execute(NO_WAIT).await?;
-        let looked = look(&transaction, statements, captured, recording).await?;
-        let Some((found, seen)) = looked else {
+        let read = read_segments(&transaction, statements, captured, recording).await?;
+        let Some((found, seen)) = read else {
             transaction.commit().await?;
             return Ok(space);
         };
-        if may_turn && found.are_to_turn(recording) {
+        if may_turn && found.need_switch(recording) {
             transaction.commit().await?;
-            match turn(client, id, recording, wait).await? {
-                // Nothing has been read yet of what is written to from here on.
-                Turn::Done => return Ok(Space::Free),
-                Turn::NotDue => {}
-                Turn::Locked => space = Space::Locked,
+            match drain_and_switch(client, id, recording, wait).await? {
+                // The segment that is written to from here on has no applied rows yet.
+                SwitchOutcome::Done => return Ok(TruncateOutcome::Free),
+                SwitchOutcome::NotDue => {}
+                SwitchOutcome::Locked => space = TruncateOutcome::Locked,
             }
             may_turn = false;
             continue;
         }
         let written = segment(id, found.written);
-        delete(&transaction, statements, (id, &written), &seen).await?;
+        delete(&transaction, statements, id, &written, &seen).await?;
         transaction.commit().await?;
         if found.bytes_written() > TRUNCATE_BYTES
-            && truncate(client, &written, wait).await? == Space::Locked
+            && truncate(client, &written, wait).await? == TruncateOutcome::Locked
         {
-            space = Space::Locked;
+            space = TruncateOutcome::Locked;
         }
         return Ok(space);
     }
 }
 
-/// What a table for changes has, and how far the views have come that need it. None where there is nothing to be done, or
-/// another is at it.
-async fn look(
+/// The segments of a table for changes, and the snapshots of the views that need it. None if there
+/// is nothing to do, or another session is at it.
+async fn read_segments(
     transaction: &Transaction<'_>,
     statements: &mut Statements,
-    captured: &Captured,
-    recording: Recording,
+    captured: &TableCapture,
+    recording: CaptureOptions,
 ) -> Result<Option<(Segments, Vec<String>)>, ViewsError> {
     let (id, changes) = (captured.id, captured.changes());
     let sql = format!(
         "SELECT {SEGMENTS}, pg_catalog.pg_try_advisory_xact_lock($4) AS is_alone, {FRONTIERS} AS seen \
          FROM egret.view_capture AS capture WHERE capture.id = $1"
     );
-    let names = [Segment::First, Segment::Second].map(|one| segment(id, one));
+    let names = [Segment::First, Segment::Second].map(|which| segment(id, which));
     let key = FORGET_LOCK_KEY ^ id;
     let values: [&(dyn ToSql + Sync); 4] = [&id, &names[0], &names[1], &key];
     let rows = statements.query(transaction, &sql, &values).await?;
@@ -203,7 +184,8 @@ async fn look(
     if found.bytes_of_both() <= half {
         return Ok(Some((found, row.get("seen"))));
     }
-    // Views that are far behind are computed anew rather than have all others of the table be.
+    // Rebuilding the views that are far behind avoids a break, which would rebuild all views of the
+    // table.
     let behind = format!(
         "UPDATE egret.view AS v SET snapshot = NULL FROM egret.view_table AS t \
          WHERE t.view = v.id AND t.capture = $1 \
@@ -214,15 +196,17 @@ async fn look(
     Ok(Some((found, row.get("seen"))))
 }
 
-/// Removes what has been seen from the segment that is written to.
+/// Deletes applied changes from the segment that is written to.
 async fn delete(
     transaction: &Transaction<'_>,
     statements: &mut Statements,
-    (id, written): (i64, &str),
+    id: i64,
+    written: &str,
     seen: &[String],
 ) -> Result<(), ViewsError> {
     if seen.is_empty() {
-        // One that is claimed meanwhile may need them: this looks for such at the same moment.
+        // A view that is claimed in the meantime may need the changes: the statement checks for one
+        // itself.
         let delete = format!(
             "DELETE FROM ONLY {written} WHERE NOT EXISTS (SELECT FROM egret.view AS v \
              JOIN egret.view_table AS t ON t.view = v.id \
@@ -235,25 +219,29 @@ async fn delete(
         "DELETE FROM ONLY {written} WHERE {}",
         visible_in(seen.len())
     );
-    let values: Vec<&(dyn ToSql + Sync)> = seen.iter().map(|one| one as _).collect();
+    let values: Vec<&(dyn ToSql + Sync)> = seen.iter().map(|snapshot| snapshot as _).collect();
     statements.query(transaction, &delete, &values).await?;
     Ok(())
 }
 
-/// Gives back the space of the segment that is written to, if nobody is about to do that and it is empty.
-async fn truncate(client: &mut Client, written: &str, wait: LockWait) -> Result<Space, ViewsError> {
+/// Truncates the segment that is written to, if it is empty and can be locked.
+async fn truncate(
+    client: &mut Client,
+    written: &str,
+    wait: LockWait,
+) -> Result<TruncateOutcome, ViewsError> {
     let sql = format!("SELECT NOT EXISTS (SELECT FROM ONLY {written})");
     if !client.query_one(&sql, &[]).await?.get::<_, bool>(0) {
-        return Ok(Space::Free);
+        return Ok(TruncateOutcome::Free);
     }
     let transaction = client.transaction().await?;
     if !is_locked(&transaction, &wait.lock(written, "ACCESS EXCLUSIVE")).await? {
-        return Ok(Space::Locked);
+        return Ok(TruncateOutcome::Locked);
     }
     if transaction.query_one(&sql, &[]).await?.get(0) {
         let truncate = format!("TRUNCATE ONLY {written}");
         transaction.batch_execute(&truncate).await?;
         transaction.commit().await?;
     }
-    Ok(Space::Free)
+    Ok(TruncateOutcome::Free)
 }

@@ -1,204 +1,38 @@
-//! What the catalogue says of a query: PostgreSQL resolves its names and types, as it does for a view of its own.
+//! Describes a query by the catalogue: PostgreSQL resolves its names and types, as for a view of
+//! its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use egret_postgres::tokio_postgres::{Row, Transaction};
 
 use super::probe::probe;
-use super::readable::{ReadView, read_views};
-use crate::core::analyse::{Facts, MALFORMED, Relation, RelationKind, parse, unordered};
-use crate::core::expression::quoted;
-use crate::core::locate::names_clock;
+use super::query_description::{
+    Column, Function, NameResolution, QueryDescription, ReadView, SourceTable,
+};
+use crate::core::analyse::facts::{Facts, Relation, RelationKind};
+use crate::core::analyse::parse::{MALFORMED, parse};
 use crate::error::ViewsError;
 use crate::model::ViewName;
 
-/// A query with all that is known of it.
-#[derive(Clone, Debug)]
-pub struct Described {
-    /// Its text with every name resolved.
-    pub canonical: String,
-    /// What it names.
-    pub facts: Facts,
-    /// The tables among that, in the order of [`RelationKind::Table`].
-    pub tables: Vec<SourceTable>,
-    /// The functions that it and the views in it call.
-    pub functions: Vec<Function>,
-    /// Its own columns.
-    pub columns: Vec<Column>,
-    /// The oids of the plain views that it reads, directly or through others.
-    pub inlined: Vec<u32>,
-    /// The views that are kept fresh among what it reads.
-    pub read_views: Vec<ReadView>,
-    /// Whether a role that is not trusted may put another query in the place of a view that it reads.
-    pub has_untrusted_views: bool,
-    /// A table that it reads, and a function of a role that is not trusted which an index, a constraint or statistics of the
-    /// table call.
-    pub untrusted_code: Option<(String, String)>,
-}
-
-impl Described {
-    /// Whether it, or a view in it, calls the clock.
-    pub fn names_clock(&self) -> bool {
-        let of_views = self.facts.relations.values();
-        let of_views = of_views.filter_map(|relation| match &relation.kind {
-            RelationKind::View(definition) => Some(definition),
-            RelationKind::Table(_) => None,
-        });
-        of_views
-            .chain([&self.canonical])
-            .any(|sql| names_clock(sql))
-    }
-}
-
-/// A table that a query reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceTable {
-    /// Its oid.
-    pub oid: u32,
-    /// Its schema.
-    pub schema: String,
-    /// Its name.
-    pub name: String,
-    /// The number of the view, where it is one that is kept fresh, …
-    pub kept: Option<i64>,
-    /// … and the query over its storage that users see under its name.
-    pub shown: Option<String>,
-    /// Its columns in their order.
-    pub columns: Vec<Column>,
-    /// The columns of a key, if it has one.
-    pub key: Option<Vec<String>>,
-    /// How many rows it has, about.
-    pub rows: i64,
-    /// Whether it has partitions.
-    pub is_partitioned: bool,
-}
-
-impl SourceTable {
-    /// Where its rows are read. Of a view that is kept fresh not by its name: who owns it may put another in its place.
-    pub fn rows_sql(&self) -> String {
-        match &self.shown {
-            Some(shown) => format!("({})", unordered(shown)),
-            None => self.sql(),
-        }
-    }
-
-    /// The columns of its key with their types and collations.
-    pub fn typed_key(&self) -> Option<Vec<(String, Option<String>)>> {
-        let typed = |name: &String| {
-            let mut columns = self.columns.iter();
-            let found = columns.find(|column| column.name == *name);
-            let kind = found.map(|column| format!("{} {:?}", column.sql_type, column.collation));
-            (name.clone(), kind)
-        };
-        Some(self.key.as_ref()?.iter().map(typed).collect())
-    }
-
-    /// Its name with its schema, as it is shown and remembered: as that of a view is.
-    pub fn full_name(&self) -> String {
-        let name = ViewName {
-            schema: self.schema.clone(),
-            name: self.name.clone(),
-        };
-        name.to_string()
-    }
-
-    /// Its name as it is written.
-    pub fn sql(&self) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&self.name))
-    }
-}
-
-/// A column.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Its name.
-    pub name: String,
-    /// Its number in its table, which no other ever has.
-    pub number: i16,
-    /// Its type, as it is written.
-    pub sql_type: String,
-    /// The same without modifiers.
-    pub base_type: String,
-    /// The same of what a domain is made of, where it is one.
-    pub recorded_type: String,
-    /// Its collation, where it is not that of the recorded type.
-    pub recorded_collation: Option<String>,
-    /// The oid of its type.
-    pub type_oid: u32,
-    /// Whether it is declared never to be null.
-    pub is_not_null: bool,
-    /// The expression that it stands for, where it is computed when it is read.
-    pub computed: Option<String>,
-    /// Its collation, where it is not that of its type.
-    pub collation: Option<String>,
-    /// By which operator it is grouped.
-    pub equality: Option<String>,
-    /// Whether its values can be hashed.
-    pub has_hash: bool,
-    /// Whether values that are equal look the same.
-    pub is_exact: bool,
-    /// Whether its collation says that texts are equal which are not the same.
-    pub has_own_equality: bool,
-}
-
-impl Column {
-    /// Its name, and the expression that it stands for with its type, where it is computed when it is read.
-    fn computed(&self) -> Option<(String, String)> {
-        let expression = self.computed.as_ref()?;
-        let mut typed = format!("CAST({expression} AS {})", self.sql_type);
-        if let Some(collation) = &self.collation {
-            typed.push_str(&format!(" COLLATE {collation}"));
-        }
-        Some((self.name.clone(), typed))
-    }
-}
-
-/// A function that is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Its schema.
-    pub schema: String,
-    /// Its name.
-    pub name: String,
-    /// Whether it is an aggregate.
-    pub is_aggregate: bool,
-    /// `pg_proc.provolatile`: `i`, `s` or `v`.
-    pub volatility: String,
-    /// Whether it gives several values of one column.
-    pub is_set: bool,
-    /// Whether it gives several rows, of one column or of more.
-    pub gives_rows: bool,
-    /// Whether it does nothing that another role than this session's has thought of.
-    pub is_trusted: bool,
-}
-
-/// Aggregates that are not in a query, and may be in what it means.
+/// Aggregates that the analysis adds to a query.
 const COMPARING: [&str; 3] = ["count", "bool_or", "bool_and"];
 
-/// Where names without a schema are looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Names {
-    /// Where the session looks: all names are resolved, or the session is the user's own.
-    OfSession,
-    /// In `public`, as somebody has typed the query.
-    Typed,
-}
-
-/// For the time of the probe only: who may make something in `public` must not be able to take the place of what Egret's
-/// own statements name.
+/// Only during the probe: a role that may create objects in `public` must not be able to shadow
+/// names of Egret's own statements.
 const TYPED: &str = "SET LOCAL search_path = public";
 
-/// Has the server resolve a query. Nothing is left of that.
+/// Has the server resolve a query. Nothing of it remains.
 ///
 /// # Errors
-/// What the server says of the query; [`ViewsError::Unsupported`] for sources that cannot be watched.
+/// [`ViewsError::Query`] if the server refuses the query; [`ViewsError::Unsupported`] for sources
+/// whose changes cannot be recorded.
 pub async fn describe(
     transaction: &mut Transaction<'_>,
     sql: &str,
-    names: Names,
-) -> Result<Described, ViewsError> {
+    names: NameResolution,
+) -> Result<QueryDescription, ViewsError> {
     let probing = transaction.transaction().await?;
-    if let Names::Typed = names {
+    if let NameResolution::Typed = names {
         probing.batch_execute(TYPED).await?;
     }
     let view = probe(&probing, sql).await?;
@@ -222,7 +56,7 @@ pub async fn describe(
     let functions = functions_of(&probing, &oids).await?;
     let untrusted_code = untrusted_code(&probing, &oids).await?;
     probing.rollback().await?;
-    let mut described = Described {
+    let mut described = QueryDescription {
         canonical: canonical.trim_end().trim_end_matches(';').to_owned(),
         facts: Facts::default(),
         tables: Vec::new(),
@@ -238,39 +72,20 @@ pub async fn describe(
         let of_relation = columns.remove(&oid).unwrap_or_default();
         described.add(row, of_relation, keys.remove(&oid))?;
     }
-    let names = |of: fn(&Function) -> bool| {
-        let functions = described.functions.iter().filter(|one| of(one));
-        functions
-            .map(|one| {
-                let schema = (one.schema != "pg_catalog").then(|| one.schema.clone());
-                (schema, one.name.clone())
-            })
-            .collect::<BTreeSet<_>>()
-    };
-    let (mut aggregates, sets) = (names(|one| one.is_aggregate), names(|one| one.is_set));
-    // Those that a comparison with a subquery is made of.
-    aggregates.extend(COMPARING.map(|name| (None, name.to_owned())));
-    let row_sets = names(|one| one.gives_rows && !one.is_set);
-    let has_collation = |column: &Column| column.collation.is_some() || column.has_own_equality;
-    let mut columns = described.tables.iter().flat_map(|table| &table.columns);
-    described.facts.has_collations = columns.clone().any(has_collation);
-    described.facts.has_own_equality = columns.any(has_own_operator);
-    described.facts.aggregates = aggregates;
-    described.facts.sets = sets;
-    described.facts.row_sets = row_sets;
+    described.add_facts();
     Ok(described)
 }
 
-/// Whether values are equal by an operator that is not the system's.
+/// Whether values are compared by an operator that is not PostgreSQL's own.
 fn has_own_operator(column: &Column) -> bool {
     let equality = column.equality.as_deref();
     equality.is_some_and(|operator| !operator.starts_with("OPERATOR(pg_catalog."))
 }
 
-/// The columns that a query has.
+/// The result columns of a query.
 ///
 /// # Errors
-/// What the server says of the query.
+/// [`ViewsError::Query`] if the server refuses the query.
 pub async fn columns(
     transaction: &mut Transaction<'_>,
     sql: &str,
@@ -282,15 +97,15 @@ pub async fn columns(
     Ok(columns.remove(&view).unwrap_or_default())
 }
 
-/// What is known of a query as somebody has written it.
+/// Describes a query as a caller wrote it.
 ///
 /// # Errors
-/// [`ViewsError::Refused`] and [`ViewsError::Query`]: why it is none.
-pub async fn describe_written(
+/// [`ViewsError::Refused`] and [`ViewsError::Query`] for a query that cannot define a view.
+pub(crate) async fn describe_written(
     transaction: &mut Transaction<'_>,
     query: &str,
-    names: Names,
-) -> Result<Described, ViewsError> {
+    names: NameResolution,
+) -> Result<QueryDescription, ViewsError> {
     match parse(query) {
         Ok(_) => describe(transaction, query, names).await,
         // The server says where its language is broken. What only it takes is none by itself.
@@ -364,20 +179,32 @@ async fn functions_of(
     Ok(rows.iter().map(function).collect())
 }
 
-impl Described {
-    /// How many rows all that it reads has, about.
-    pub fn rows(&self) -> i64 {
-        self.tables.iter().map(|table| table.rows).sum()
-    }
-
-    /// Whether it reads views, plain ones or others.
-    pub fn has_views(&self) -> bool {
-        !self.inlined.is_empty() || self.tables.iter().any(|table| table.kept.is_some())
-    }
-
-    /// Whether it reads tables with partitions.
-    pub fn has_partitions(&self) -> bool {
-        self.tables.iter().any(|table| table.is_partitioned)
+impl QueryDescription {
+    /// Adds what functions and columns say of all names in the query.
+    fn add_facts(&mut self) {
+        let names = |of: fn(&Function) -> bool| {
+            let functions = self.functions.iter().filter(|function| of(function));
+            functions
+                .map(|function| {
+                    let schema = (function.schema != "pg_catalog").then(|| function.schema.clone());
+                    (schema, function.name.clone())
+                })
+                .collect::<BTreeSet<_>>()
+        };
+        let (mut aggregates, sets) = (
+            names(|function| function.is_aggregate),
+            names(|function| function.is_set),
+        );
+        // Those that a comparison with a subquery is made of.
+        aggregates.extend(COMPARING.map(|name| (None, name.to_owned())));
+        let row_sets = names(|function| function.gives_rows && !function.is_set);
+        let has_collation = |column: &Column| column.collation.is_some() || column.has_own_equality;
+        let mut columns = self.tables.iter().flat_map(|table| &table.columns);
+        self.facts.has_collations = columns.clone().any(has_collation);
+        self.facts.has_own_equality = columns.any(has_own_operator);
+        self.facts.aggregates = aggregates;
+        self.facts.sets = sets;
+        self.facts.row_sets = row_sets;
     }
 
     fn add(
@@ -388,7 +215,7 @@ impl Described {
     ) -> Result<(), ViewsError> {
         let kind: String = row.get("kind");
         let (schema, name): (String, String) = (row.get("schema"), row.get("name"));
-        if let Some((what, advice)) = not_watched(row, &kind, &schema) {
+        if let Some((what, advice)) = refused_relation(row, &kind, &schema) {
             return Err(ViewsError::Unsupported {
                 what: format!("{what} `{schema}.{name}`"),
                 advice: advice.to_owned(),
@@ -400,9 +227,12 @@ impl Described {
             let columns = columns.iter().filter(|column| is_so(column));
             columns.map(|column| column.name.clone()).collect()
         };
-        let (not_null, exact) = (of(|one| one.is_not_null), of(|one| one.is_exact));
-        let kept: Option<i64> = row.get("kept");
-        let kind_of = match (kind.as_str(), kept) {
+        let (not_null, exact) = (
+            of(|column| column.is_not_null),
+            of(|column| column.is_exact),
+        );
+        let view: Option<i64> = row.get("kept");
+        let kind_of = match (kind.as_str(), view) {
             ("v", None) => RelationKind::View(row.get("definition")),
             _ => RelationKind::Table(self.tables.len()),
         };
@@ -417,8 +247,8 @@ impl Described {
                 oid: row.get("oid"),
                 schema: schema.clone(),
                 name: name.clone(),
-                kept,
-                shown: shown.filter(|_| kept.is_some()),
+                view,
+                user_query: shown.filter(|_| view.is_some()),
                 columns,
                 key,
                 rows: row.get("rows"),
@@ -437,34 +267,37 @@ impl Described {
     }
 }
 
-/// Why changes of a relation cannot be seen, and what to do.
-fn not_watched(row: &Row, kind: &str, schema: &str) -> Option<(&'static str, &'static str)> {
+/// Why changes of a relation cannot be captured, with advice; none if they can be.
+fn refused_relation(row: &Row, kind: &str, schema: &str) -> Option<(&'static str, &'static str)> {
     let is_table = kind != "v";
     match kind {
         "v" | "r" | "p" => {}
         "m" => {
-            let advice = "it has no triggers: read its tables instead";
+            let advice = "it cannot have triggers: read its tables instead";
             return Some(("the materialized view", advice));
         }
-        "f" => return Some(("the foreign table", "its changes cannot be seen from here")),
-        _ => return Some(("the relation", "only tables and views are covered")),
+        "f" => return Some(("the foreign table", "its changes cannot be recorded here")),
+        _ => return Some(("the relation", "only tables and views are supported")),
     }
     if schema == "egret" && row.get::<_, Option<i64>>("kept").is_none() {
         let advice = "it belongs to Egret, and has rows of every tenant";
         return Some(("the relation", advice));
     }
     if is_table && schema == "pg_catalog" || schema == "information_schema" {
-        return Some(("the system table", "its changes cannot be seen"));
+        return Some(("the system table", "its changes cannot be recorded"));
     }
     if row.get::<_, String>("persistence") == "t" {
-        return Some(("the temporary table", "only its own session sees it"));
+        return Some((
+            "the temporary table",
+            "it is visible only to its own session",
+        ));
     }
     if row.get("has_row_security") {
-        let advice = "what is recorded of it has the rows of everybody";
+        let advice = "its recorded changes would contain the rows of all roles";
         return Some(("the table with row level security", advice));
     }
     if row.get("is_subscribed") {
-        let advice = "what is replicated fires no triggers";
+        let advice = "replicated rows fire no triggers";
         return Some(("the table that a subscription writes to", advice));
     }
     if row.get("is_partition") {
@@ -472,8 +305,30 @@ fn not_watched(row: &Row, kind: &str, schema: &str) -> Option<(&'static str, &'s
         return Some(("the partition", advice));
     }
     if kind == "r" && row.get("inherits") {
-        let advice = "changes of the others are not seen";
+        let advice = "changes of the related tables are not recorded";
         return Some(("the table that inherits or is inherited", advice));
     }
     None
+}
+
+/// The views of Egret's among the relations that a query reads, from rows of `relations.sql`.
+pub fn read_views(rows: &[Row]) -> Vec<ReadView> {
+    rows.iter().filter_map(|row| read_view(row, rows)).collect()
+}
+
+fn read_view(row: &Row, rows: &[Row]) -> Option<ReadView> {
+    let id = row.get::<_, Option<i64>>("kept")?;
+    let name = |row: &Row| ViewName {
+        schema: row.get("schema"),
+        name: row.get("name"),
+    };
+    let named_by: Vec<u32> = row.get("named_by");
+    let named = rows
+        .iter()
+        .filter(|other| named_by.contains(&other.get("oid")));
+    Some(ReadView {
+        id,
+        name: name(row),
+        named_by: named.map(name).collect(),
+    })
 }

@@ -1,30 +1,32 @@
-//! How a query is kept fresh, in words and in SQL.
+//! Explains how a query is maintained, in words and in SQL.
 
 use egret_postgres::tokio_postgres::{Client, Transaction};
 use postgres_protocol::escape::escape_literal;
 
 use super::advice::{ReadTable, advice};
-use super::apply::execute_unless_empty;
-use super::build::{Built, build, sink_table};
-use super::create::SEARCH_PATH;
-use super::describe::{Described, Names, describe};
-use super::load::{check_functions, planned};
+use super::build::build;
+use super::describe::describe;
+use super::materialized_view::{MaterializedView, sink_table};
+use super::owner_functions::{self, execute_unless_empty};
+use super::planned_view::{check_functions, plan_query};
+use super::query_description::{NameResolution, QueryDescription};
 use super::readable::describe_readable;
-use super::refresh::Refreshable;
-use super::registry::Record;
-use super::rights;
-use super::standing::Frontier;
-use crate::core::compile::Kept;
-use crate::core::maintain::Carried;
-use crate::core::show::operators;
+use super::record::Record;
+use super::refreshable::Refreshable;
+use super::transaction_settings::SEARCH_PATH;
+use super::view_status::Frontier;
+use super::views_role;
+use crate::core::compile::StageStorage;
+use crate::core::display::operators;
+use crate::core::maintain::AggregateMaintenance;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 use crate::model::{Explanation, Mode, ReadableViews, StageExplanation};
 
-/// The number under which a view is made that is never there.
+/// Number of a view that is only built to be explained.
 const NOBODY: i64 = 0;
 
-/// What a view of a query would be. Nothing is left of it.
+/// Explains the view that a query would make. Nothing of it remains.
 ///
 /// # Errors
 /// [`ViewsError`]: why there can be none that is maintained incrementally.
@@ -34,23 +36,29 @@ pub async fn of_query(
     views: &ReadableViews,
 ) -> Result<Explanation, ViewsError> {
     let mut transaction = client.transaction().await?;
-    let described = describe_readable(&mut transaction, (query, Names::Typed), views).await?;
-    let explained = explained(&mut transaction, &described, (NOBODY, Mode::Incremental)).await;
+    let described =
+        describe_readable(&mut transaction, query, NameResolution::Typed, views).await?;
+    let explained = explain_query(&mut transaction, &described, NOBODY, Mode::Incremental).await;
     let explanation = explained.map_err(|error| error.located(&described.canonical, query))?;
     transaction.rollback().await?;
     Ok(explanation)
 }
 
-/// How a view is kept fresh.
-///
-/// # Errors
-/// What the server says.
-pub async fn of_view(client: &mut Client, view: &Refreshable) -> Result<Explanation, ViewsError> {
+/// Explains how a view is maintained.
+pub(crate) async fn of_view(
+    client: &mut Client,
+    view: &Refreshable,
+) -> Result<Explanation, ViewsError> {
     let mut transaction = client.transaction().await?;
     view.record.apply_settings(&transaction).await?;
-    let described = describe(&mut transaction, &view.record.definition, Names::OfSession).await?;
-    let whose = (view.record.id, view.record.mode);
-    let explanation = explained(&mut transaction, &described, whose).await?;
+    let described = describe(
+        &mut transaction,
+        &view.record.definition,
+        NameResolution::OfSession,
+    )
+    .await?;
+    let (id, mode) = (view.record.id, view.record.mode);
+    let explanation = explain_query(&mut transaction, &described, id, mode).await?;
     transaction.rollback().await?;
     Ok(explanation)
 }
@@ -59,33 +67,42 @@ pub async fn of_view(client: &mut Client, view: &Refreshable) -> Result<Explanat
 ///
 /// # Errors
 /// [`ViewsError::Refused`].
-pub async fn check_mode(
+pub(crate) async fn check_mode(
     client: &mut Client,
     record: &Record,
     mode: Mode,
 ) -> Result<(), ViewsError> {
     let mut transaction = client.transaction().await?;
     record.apply_settings(&transaction).await?;
-    let described = describe(&mut transaction, &record.definition, Names::OfSession).await?;
-    planned(&described, mode)?;
+    let described = describe(
+        &mut transaction,
+        &record.definition,
+        NameResolution::OfSession,
+    )
+    .await?;
+    plan_query(&described, mode)?;
     Ok(transaction.rollback().await?)
 }
 
-async fn explained(
+async fn explain_query(
     transaction: &mut Transaction<'_>,
-    described: &Described,
-    (id, mode): (i64, Mode),
+    described: &QueryDescription,
+    id: i64,
+    mode: Mode,
 ) -> Result<Explanation, ViewsError> {
-    let is_of_another = rights::runs_as_views(transaction).await?;
+    let is_of_another = views_role::runs_as_views(transaction).await?;
     check_functions(described, is_of_another)?;
-    let planned = planned(described, mode)?;
+    let plan = plan_query(described, mode)?;
     transaction.batch_execute(SEARCH_PATH).await?;
-    let built = build(transaction, id, planned, described, id == NOBODY).await?;
-    let tables = described.tables.iter().map(|table| ReadTable {
-        name: table.full_name(),
-        oid: table.kept.is_none().then_some(table.oid),
-    });
-    let tables: Vec<ReadTable> = tables.collect();
+    let built = build(transaction, id, plan, described, id == NOBODY).await?;
+    let tables: Vec<ReadTable> = described
+        .tables
+        .iter()
+        .map(|table| ReadTable {
+            name: table.full_name(),
+            oid: table.view.is_none().then_some(table.oid),
+        })
+        .collect();
     let advice = match mode {
         Mode::Full => Vec::new(),
         _ => advice(transaction, &built, &tables).await?,
@@ -98,12 +115,16 @@ async fn explained(
             .map(|column| (column.name.clone(), column.sql_type.clone()))
             .collect(),
         reads: reads.map(|table| table.full_name()).collect(),
-        stages: stages(&built, described, id),
+        stages: explain_stages(&built, described, id),
         advice,
     })
 }
 
-fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation> {
+fn explain_stages(
+    built: &MaterializedView,
+    described: &QueryDescription,
+    id: i64,
+) -> Vec<StageExplanation> {
     let mut sources = built.sources.clone();
     for at in 0..described.tables.len() {
         if let Some(source) = sources.get_mut(&Source::Table(at)) {
@@ -116,7 +137,7 @@ fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation
             .iter()
             .any(|later| later.input.sources().contains(&Source::Stage(at)));
         let sink = is_read.then(|| sink_table(id, at));
-        let statement = stage.apply(&built.types, &sources, (sink.as_deref(), None));
+        let statement = stage.apply(&built.types, &sources, sink.as_deref(), None);
         if let Some(source) = sources.get_mut(&Source::Stage(at)) {
             source.changes = sink;
         }
@@ -128,29 +149,28 @@ fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation
             Source::Stage(at) => format!("stage {}", at + 1),
             Source::Itself => "this stage".to_owned(),
         };
-        let sql = match built.is_whole {
-            true => stage.rebuild(&built.types, &sources, None).sql(&[]),
-            false => statement.map_or_else(String::new, |statement| statement.sql(&[])),
+        let sql = if built.is_whole {
+            stage.rebuild(&built.types, &sources, None).sql(&[])
+        } else {
+            statement.map_or_else(String::new, |statement| statement.sql(&[]))
         };
         all.push(StageExplanation {
             table: stage.table().name.clone(),
             operators: operators(&stage.input, &name),
-            keeps: keeps(&stage.kept, built.is_whole),
+            keeps: describe_contents(&stage.storage, built.is_whole),
             sql,
         });
     }
     all
 }
 
-/// The plan of a statement of a refresh, line by line, with what it came to when it was done now: with the rights of an owner, or of this
-/// session.
-///
-/// # Errors
-/// What the server says.
-pub async fn explained_now(
+/// Executes a statement of a refresh by EXPLAIN ANALYZE, with the rights of an owner or of this
+/// session. Returns the lines of its plan.
+pub(crate) async fn explain_statement(
     client: &Client,
     owner: Option<&str>,
-    (sql, frontier): (&str, Frontier<'_>),
+    sql: &str,
+    frontier: Frontier<'_>,
 ) -> Result<Vec<String>, ViewsError> {
     let rows = match owner {
         // As it is done: with a plan that is made for any frontier.
@@ -165,11 +185,11 @@ pub async fn explained_now(
             rows
         }
         Some(owner) => {
-            execute_unless_empty(client, &rights::make_explainer(owner)).await?;
+            execute_unless_empty(client, &owner_functions::create_explainer(owner)).await?;
             let explain = format!("{EXPLAIN} {sql}");
             client
                 .query(
-                    rights::explain(owner),
+                    owner_functions::explain(owner),
                     &[&explain, &frontier.snapshot, &frontier.clock],
                 )
                 .await?
@@ -178,53 +198,54 @@ pub async fn explained_now(
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Forgets the statement that was explained.
-pub const DEALLOCATE: &str = "DEALLOCATE egret_explained";
+/// Removes the prepared statement that was explained.
+pub(crate) const DEALLOCATE: &str = "DEALLOCATE egret_explained";
 
-/// What it is asked for.
+/// EXPLAIN with actual figures, buffers and changed settings.
 const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, SETTINGS)";
 
-fn keeps(kept: &Kept, is_whole: bool) -> Vec<String> {
+fn describe_contents(kept: &StageStorage, is_whole: bool) -> Vec<String> {
     match kept {
-        Kept::Rows(_) if is_whole => {
+        StageStorage::Rows(_) if is_whole => {
             vec![
-                "rows, each different one once with a count; computed as a whole each time"
+                "rows, each distinct one stored once with a count; recomputed as a whole each \
+                 time"
                     .to_owned(),
             ]
         }
-        Kept::Rows(rows) => vec![match &rows.key {
-            Some(_) => "rows, told apart by their key".to_owned(),
-            None => "rows, each different one once with a count".to_owned(),
+        StageStorage::Rows(rows) => vec![match &rows.key {
+            Some(_) => "rows, identified by their key".to_owned(),
+            None => "rows, each distinct one stored once with a count".to_owned(),
         }],
-        Kept::Groups(groups) => {
+        StageStorage::Groups(groups) => {
             let mut all = vec![match groups.keys.len() {
                 0 => "one group of all rows".to_owned(),
-                keys => format!("groups by {keys} keys, with their numbers of rows"),
+                keys => format!("groups by {keys} keys, with their row counts"),
             }];
             for (aggregate, carried) in &groups.aggregates {
                 let call = aggregate.call.shown();
                 all.push(match carried {
-                    Carried::Asked => {
-                        format!("{call}: asked again, of groups in which something changed")
+                    AggregateMaintenance::Asked => {
+                        format!("{call}: recomputed for changed groups")
                     }
-                    _ => format!("{call}: carried on by what changed"),
+                    _ => format!("{call}: updated incrementally"),
                 });
             }
             all
         }
-        Kept::Top(top) => vec![format!(
+        StageStorage::Top(top) => vec![format!(
             "the first {} rows of an order, and up to {} more",
             top.wanted,
             top.filled() - top.wanted
         )],
-        Kept::Recursion(recursion) => vec![recursion.keeps().to_owned()],
-        Kept::Partitions(partitions) => {
+        StageStorage::Recursion(recursion) => vec![recursion.keeps().to_owned()],
+        StageStorage::Partitions(partitions) => {
             let keys = partitions.keys.len();
             let mut all = vec![match keys {
-                0 => "rows of one partition, computed anew when something changes".to_owned(),
-                _ => format!(
-                    "rows of partitions by {keys} keys, computed anew where something changed"
-                ),
+                0 => "rows of one partition, recomputed on each change".to_owned(),
+                _ => {
+                    format!("rows of partitions by {keys} keys, recomputed for changed partitions")
+                }
             }];
             let windows = partitions.windows.iter();
             all.extend(windows.map(|(_, call)| format!("{}: over its partition", call.shown())));

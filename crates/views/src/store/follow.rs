@@ -1,4 +1,4 @@
-//! Reads what is kept of changes in views that are followed, and forgets it when its time is over.
+//! Reads the change sets of followed views, and removes those past their retention.
 
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Row};
@@ -7,40 +7,40 @@ use super::statements::Statements;
 use crate::error::ViewsError;
 use crate::model::{ChangePage, ChangedRow};
 
-/// Rows of a change set that are looked at for one page.
+/// Rows of a change set in one page, at most.
 const PAGE_ROWS: i64 = 1_000;
 
-/// How far somebody who follows a view has come.
+/// Position of a follower in the change sets of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Up to and with this change set, …
+pub(crate) struct FollowPosition {
+    /// Number of the last change set that was delivered as a whole.
     pub sequence: i64,
-    /// … and so many rows of the next.
+    /// Delivered rows of the next change set.
     pub rows: i64,
 }
 
-/// What comes after a place.
+/// What follows a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing yet.
+pub(crate) enum NextChanges {
+    /// There is no further change set yet.
     Nothing,
-    /// This.
     Page(ChangePage),
-    /// It is not kept any more, or never was: from this change set on it is.
+    /// The next change set is not retained, or never was; the number of the first retained one.
     Gone(Option<i64>),
 }
 
-/// What comes after a place in the change sets of a view: about so many bytes of one of them.
+/// The page after a position, of about `bytes_max` bytes of one change set.
 ///
 /// # Errors
-/// [`ViewsError::NotFound`]; what the server says.
-pub async fn next(
+/// [`ViewsError::NotFound`] if the view was dropped.
+pub(crate) async fn read_next(
     client: &Client,
     statements: &mut Statements,
-    (view, name): (i64, &str),
-    place: Place,
+    view: i64,
+    name: &str,
+    place: FollowPosition,
     bytes_max: i64,
-) -> Result<Next, ViewsError> {
+) -> Result<NextChanges, ViewsError> {
     let sql = include_str!("sql/next_set.sql");
     let found = statements
         .query(client, sql, &[&view, &place.sequence])
@@ -53,15 +53,16 @@ pub async fn next(
     let first: Option<i64> = set.get("first");
     let Some(sequence) = set.get::<_, Option<i64>>("sequence") else {
         let is_last = set.get::<_, i64>("last") == place.sequence;
-        return Ok(match is_last && set.get("is_kept") {
-            true => Next::Nothing,
-            false => Next::Gone(first),
+        return Ok(if is_last && set.get("is_kept") {
+            NextChanges::Nothing
+        } else {
+            NextChanges::Gone(first)
         });
     };
     let reset: Option<String> = set.get("reset");
-    // Whatever came before one that has the view read anew is of no use.
+    // A change set with a reset makes all earlier ones obsolete.
     if sequence != place.sequence + 1 && reset.is_none() {
-        return Ok(Next::Gone(first));
+        return Ok(NextChanges::Gone(first));
     }
     let changes: i64 = set.get("changes");
     let mut page = ChangePage {
@@ -74,23 +75,23 @@ pub async fn next(
         has_more: false,
     };
     if changes == 0 {
-        return Ok(Next::Page(page));
+        return Ok(NextChanges::Page(page));
     }
     let values: [&(dyn ToSql + Sync); 5] = [&view, &sequence, &place.rows, &PAGE_ROWS, &bytes_max];
     let sql = include_str!("sql/page.sql");
     let rows = statements.query(client, sql, &values).await?;
     page.rows = rows.iter().map(changed).collect();
-    // It may be forgotten between the two queries.
+    // The change set may have been removed between the two queries.
     if page.rows.is_empty() {
-        return Ok(Next::Gone(first));
+        return Ok(NextChanges::Gone(first));
     }
     page.has_more = place.rows + (page.rows.len() as i64) < changes;
-    Ok(Next::Page(page))
+    Ok(NextChanges::Page(page))
 }
 
 fn changed(row: &Row) -> ChangedRow {
     let mut content: String = row.get("content");
-    // In JSON a line ends between tokens only, where a space is as good.
+    // In JSON, line breaks occur only between tokens, where a space is equivalent.
     if content.contains(['\n', '\r']) {
         content = content.replace(['\n', '\r'], " ");
     }
@@ -100,40 +101,31 @@ fn changed(row: &Row) -> ChangedRow {
     }
 }
 
-/// Forgets change sets that are older than they are kept, and of each view the oldest where all take more bytes than that. Those of which
-/// tasks are to be made are kept until these are, but for the bytes.
-///
-/// # Errors
-/// What the server says.
-pub async fn forget(client: &Client, bytes_max: i64) -> Result<u64, ViewsError> {
+/// Removes change sets past their retention, and of each view the oldest ones beyond `bytes_max`.
+/// Change sets without their task are exempt from the retention, but not from the bound on bytes.
+pub(crate) async fn delete_expired(client: &Client, bytes_max: i64) -> Result<u64, ViewsError> {
     let sql = include_str!("sql/forget_sets.sql");
     Ok(client.execute(sql, &[&bytes_max]).await?)
 }
 
 /// A view whose change sets become tasks.
 #[derive(Clone, Debug)]
-pub struct Feeding {
-    /// Its number.
+pub(crate) struct TaskFeed {
     pub view: i64,
-    /// Its name.
     pub name: String,
-    /// The queue.
     pub queue: String,
-    /// Up to and with which change set tasks have been handed over.
+    /// Number of the last change set whose task was enqueued.
     pub handed_over: i64,
 }
 
-/// Views with change sets of which tasks are to be made.
-///
-/// # Errors
-/// What the server says.
-pub async fn feeding(
+/// Views with change sets that have no task yet.
+pub(crate) async fn list_task_feeds(
     client: &Client,
     statements: &mut Statements,
-) -> Result<Vec<Feeding>, ViewsError> {
+) -> Result<Vec<TaskFeed>, ViewsError> {
     let sql = include_str!("sql/feeding.sql");
     let rows = statements.query(client, sql, &[]).await?;
-    let feeding = |row: &Row| Feeding {
+    let feeding = |row: &Row| TaskFeed {
         view: row.get("id"),
         name: crate::model::ViewName {
             schema: row.get("schema"),
@@ -146,11 +138,8 @@ pub async fn feeding(
     Ok(rows.iter().map(feeding).collect())
 }
 
-/// Remembers that tasks of a view have been handed over, up to and with a change set.
-///
-/// # Errors
-/// What the server says.
-pub async fn handed_over(
+/// Stores that the tasks of a view are enqueued up to a change set.
+pub(crate) async fn store_position(
     client: &Client,
     statements: &mut Statements,
     view: i64,

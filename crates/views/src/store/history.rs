@@ -1,4 +1,4 @@
-//! What is remembered of refreshes.
+//! History of refreshes.
 
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{GenericClient, Row};
@@ -7,13 +7,13 @@ use super::statements::Statements;
 use crate::error::ViewsError;
 use crate::model::RefreshReport;
 
-/// Adds refreshes to the histories of their views.
+/// Inserts reports into the histories of their views.
 const REMEMBER: &str = include_str!("sql/remember.sql");
 
-/// Removes what is beyond the number that is kept.
+/// Deletes the oldest reports beyond the number that is kept.
 const TRIM: &str = include_str!("sql/trim.sql");
 
-/// Refreshes to be remembered, a list for each column.
+/// Reports to be stored, as a list for each column.
 #[derive(Default)]
 pub struct History {
     views: Vec<i64>,
@@ -26,7 +26,7 @@ pub struct History {
 }
 
 impl History {
-    /// Adds a refresh of a view.
+    /// Adds the report of a view.
     pub fn add(&mut self, view: i64, report: &RefreshReport) {
         self.views.push(view);
         self.at_ms.push(report.at_ms);
@@ -46,7 +46,7 @@ impl History {
         self.plans.push(report.plans.clone());
     }
 
-    /// The values of [`REMEMBER`].
+    /// Parameters of the statement [`REMEMBER`].
     fn values(&self) -> Vec<&(dyn ToSql + Sync)> {
         let mut all: Vec<&(dyn ToSql + Sync)> = vec![&self.views, &self.at_ms];
         all.extend(self.words.iter().map(|list| list as &(dyn ToSql + Sync)));
@@ -58,11 +58,8 @@ impl History {
     }
 }
 
-/// Adds a refresh to the history of a view, of which so many are kept.
-///
-/// # Errors
-/// What the server says.
-pub async fn remember(
+/// Stores a report in the history of a view, of which `kept_max` reports are kept.
+pub(crate) async fn store_report(
     client: &impl GenericClient,
     view: i64,
     report: &RefreshReport,
@@ -72,16 +69,14 @@ pub async fn remember(
     history.add(view, report);
     client.query(REMEMBER, &history.values()).await?;
     let kept_max = i64::from(kept_max);
-    // What is too much now is removed after the next one.
+    // A report too many is deleted after the next refresh.
     _ = client.query(TRIM, &[&history.views, &kept_max]).await;
     Ok(())
 }
 
-/// The same of several, for which nobody waits: that what is sent next in this session comes after it is enough.
-///
-/// # Errors
-/// That the server cannot be reached.
-pub async fn remember_soon(
+/// Stores several reports without waiting for the answer: later statements of the session come
+/// after it.
+pub(crate) async fn send_reports(
     client: &impl GenericClient,
     statements: &mut Statements,
     history: &History,
@@ -96,10 +91,7 @@ pub async fn remember_soon(
     statements.send(client, TRIM, &values).await
 }
 
-/// The latest refreshes of a view, the last first.
-///
-/// # Errors
-/// What the server says.
+/// The latest refreshes of a view, newest first.
 pub async fn history(
     client: &impl GenericClient,
     view: i64,
@@ -108,11 +100,11 @@ pub async fn history(
     let rows = client
         .query(include_str!("sql/history.sql"), &[&view, &i64::from(limit)])
         .await?;
-    Ok(rows.iter().map(refresh_of).collect())
+    Ok(rows.iter().map(report_of_row).collect())
 }
 
-/// A history, the last first, with the refresh that was done last, of which it may not be remembered yet.
-pub fn with_latest(
+/// A history, newest first, with the latest report if the table does not have it yet.
+pub(crate) fn with_latest(
     mut history: Vec<RefreshReport>,
     latest: Option<RefreshReport>,
     limit: u32,
@@ -125,13 +117,13 @@ pub fn with_latest(
     history
 }
 
-/// Whether a refresh began after another, if there is one.
+/// Whether a refresh began later than another, if there is another.
 pub fn is_later(refresh: &RefreshReport, other: Option<&RefreshReport>) -> bool {
     other.is_none_or(|other| refresh.at_ms > other.at_ms)
 }
 
-/// A refresh, of a row that has the columns of one.
-pub fn refresh_of(row: &Row) -> RefreshReport {
+/// Reads a report from a row with its columns.
+pub(crate) fn report_of_row(row: &Row) -> RefreshReport {
     RefreshReport {
         at_ms: row.get("at_ms"),
         outcome: row.get("outcome"),

@@ -1,30 +1,26 @@
-//! What tables without a key are published by: a publication `FOR ALL TABLES` has those of schema `egret` too, and PostgreSQL
-//! refuses to change and delete rows of a published table that has neither a primary key nor another identity.
+//! Replica identities of tables without a key: a publication `FOR ALL TABLES` has the tables of
+//! schema `egret` too, and PostgreSQL refuses to change or delete rows of a published table that
+//! has neither a primary key nor another identity.
 
 use egret_postgres::tokio_postgres::{Client, GenericClient};
 
-use super::captures::BRIEFLY;
-use super::segments::is_locked;
+use super::locks::is_locked;
+use super::transaction_settings::BRIEFLY;
 use crate::error::ViewsError;
 
-/// Gives an identity to the tables that the caller's transaction has made.
-///
-/// # Errors
-/// What the server says.
-pub async fn identify(client: &impl GenericClient) -> Result<(), ViewsError> {
-    for statement in missing(client, true).await? {
+/// Sets a replica identity for the tables that the caller's transaction has created.
+pub(crate) async fn set_identities(client: &impl GenericClient) -> Result<(), ViewsError> {
+    for statement in missing_identities(client, true).await? {
         client.batch_execute(&statement).await?;
     }
     Ok(())
 }
 
-/// The same for the tables that an older Egret has made. One that somebody keeps locked gets its identity the next time.
-///
-/// # Errors
-/// What the server says.
-pub async fn identify_former(client: &mut Client) -> Result<(), ViewsError> {
-    for statement in missing(&*client, false).await? {
-        // One by one, as writers to what views read wait for such a lock.
+/// Sets a replica identity for tables of older versions of Egret. A table that stays locked gets it
+/// the next time.
+pub(crate) async fn set_former_identities(client: &mut Client) -> Result<(), ViewsError> {
+    for statement in missing_identities(&*client, false).await? {
+        // One transaction each: writers to the sources of views wait for such a lock.
         let transaction = client.transaction().await?;
         transaction.batch_execute(BRIEFLY).await?;
         if is_locked(&transaction, &statement).await? {
@@ -35,7 +31,10 @@ pub async fn identify_former(client: &mut Client) -> Result<(), ViewsError> {
 }
 
 /// Statements that give an identity: to tables that the transaction has made, or to all.
-async fn missing(client: &impl GenericClient, are_own: bool) -> Result<Vec<String>, ViewsError> {
+async fn missing_identities(
+    client: &impl GenericClient,
+    are_own: bool,
+) -> Result<Vec<String>, ViewsError> {
     let rows = client
         .query(include_str!("sql/without_identity.sql"), &[&are_own])
         .await?;

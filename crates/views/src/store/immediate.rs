@@ -1,36 +1,38 @@
-//! What a view that is kept fresh within the transactions that write has in the database: functions for its triggers.
+//! Views in mode immediate: the functions that their triggers call in the writing transactions.
 
 use std::collections::BTreeMap;
 
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
-use super::apply::changes_as;
-use super::build::Built;
-use super::captures::BRIEFLY;
-use super::describe::Described;
-use super::refresh::Read;
-use super::registry::Record;
-use super::remove::drop_trigger_function;
-use super::rights::{self, VIEWS_ROLE};
-use crate::core::capture::{Captured, TRANSACTION, before};
-use crate::core::immediate::{Immediate, SOURCES, Watched, Work, functions, lock};
+use super::materialized_view::MaterializedView;
+use super::query_description::QueryDescription;
+use super::record::Record;
+use super::refreshable::ViewSource;
+use super::transaction_settings::BRIEFLY;
+use super::view_storage::drop_trigger_function;
+use super::views_role::{self, VIEWS_ROLE};
+use crate::core::capture::{TRANSACTION, TableCapture, before, changes_as};
+use crate::core::immediate::{
+    Immediate, ImmediateSource, RefreshStatements, SOURCES, functions, lock,
+};
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 use crate::model::Mode;
 
-/// A table for steps that takes more bytes is emptied when nobody uses it.
+/// Size in bytes beyond which an unused table of steps is truncated.
 const STEPS_BYTES: i64 = 1 << 20;
 
-/// Where what a statement changed comes to more rows in a view with a recursion, these are not computed within its transaction.
+/// In a view with a recursion, changes that yield more rows than this are not computed within the
+/// writing transaction.
 const RECURSION_ROWS_MAX: u64 = 1_000_000;
 
-/// Refuses what cannot be kept fresh within the transactions that write: a view of a role that might alter the functions
-/// which its triggers call, and views that others are to be refreshed with.
+/// Refuses views that cannot be refreshed within the writing transactions: those of another role,
+/// which might alter the functions that its triggers call, and those that read views.
 ///
 /// # Errors
 /// [`ViewsError::Unsupported`].
 pub fn check(
-    described: &Described,
+    described: &QueryDescription,
     mode: Mode,
     other_owner: Option<&str>,
 ) -> Result<(), ViewsError> {
@@ -46,8 +48,8 @@ pub fn check(
             "name no owner, or use another mode",
         );
     }
-    let mut kept = described.tables.iter().filter(|table| table.kept.is_some());
-    if mode == Mode::Immediate && kept.next().is_some() {
+    let mut views = described.tables.iter().filter(|table| table.view.is_some());
+    if mode == Mode::Immediate && views.next().is_some() {
         return refuse(
             "a view over views in mode immediate",
             "read the tables instead, or use another mode",
@@ -56,58 +58,57 @@ pub fn check(
     Ok(())
 }
 
-/// Refuses a query that changes as time passes, which no writer notices.
+/// Refuses a query that depends on the clock: no write refreshes it as time passes.
 ///
 /// # Errors
 /// [`ViewsError::Unsupported`].
-pub fn check_clock(has_clock: bool, mode: Mode) -> Result<(), ViewsError> {
-    match has_clock && mode == Mode::Immediate {
-        true => Err(ViewsError::Unsupported {
+pub(crate) fn check_clock(has_clock: bool, mode: Mode) -> Result<(), ViewsError> {
+    if has_clock && mode == Mode::Immediate {
+        Err(ViewsError::Unsupported {
             what: "a query that compares with the clock, in mode immediate".to_owned(),
-            advice: "time passes without writers: use another mode".to_owned(),
-        }),
-        false => Ok(()),
+            advice: "its result changes without a write: use another mode".to_owned(),
+        })
+    } else {
+        Ok(())
     }
 }
 
-/// Refuses to read a view that is kept fresh within the transactions that write: it tells nobody what changed.
+/// Refuses a view in mode immediate as a source: it passes its changes to no other view.
 ///
 /// # Errors
 /// [`ViewsError::Unsupported`].
 pub async fn check_read(client: &impl GenericClient, view: i64) -> Result<(), ViewsError> {
-    // Whoever gives it another mode waits, and then sees who reads it.
+    // An alteration of the mode waits for this lock, and then sees the new dependency.
     let sql = "SELECT mode FROM egret.view WHERE id = $1 FOR SHARE";
     let mode: String = client.query_one(sql, &[&view]).await?.get(0);
-    match mode == Mode::Immediate.as_str() {
-        true => Err(ViewsError::Unsupported {
-            what: "a view over one in mode immediate".to_owned(),
+    if mode == Mode::Immediate.as_str() {
+        Err(ViewsError::Unsupported {
+            what: "a view over a view in mode immediate".to_owned(),
             advice: "read the tables instead, or give that view another mode".to_owned(),
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 
-/// Makes the functions that the triggers of a view call.
-///
-/// # Errors
-/// What the server says.
+/// Creates the functions that the triggers of a view call.
 pub async fn install(
     transaction: &Transaction<'_>,
     record: &Record,
-    built: &Built,
-    reads: &[Read],
+    built: &MaterializedView,
+    reads: &[ViewSource],
 ) -> Result<(), ViewsError> {
     let immediate = Immediate {
         view: record.id,
         name: record.name.to_string(),
-        tables: watched(record.id, built, reads),
-        apply: apply(record.id, built, reads, &|captured| {
+        tables: immediate_sources(record.id, built, reads),
+        apply: apply_statements(record.id, built, reads, &|captured| {
             Some(format!(
                 "(SELECT * FROM {} WHERE {TRANSACTION} = pg_current_xact_id()) AS egret_rows",
                 captured.changes()
             ))
         }),
-        rebuild: rebuild(built),
+        rebuild: rebuild_statements(built),
         settings: settings(&record.settings),
     };
     for statement in immediate.create_functions() {
@@ -115,15 +116,14 @@ pub async fn install(
     }
     if record.owner == VIEWS_ROLE {
         // One that was dropped and is made again would be this session's.
-        rights::give_to_views_role(transaction, record.id).await?;
+        views_role::transfer_to_views_role(transaction, record.id).await?;
     }
     Ok(())
 }
 
-/// Settings by name, with their values as they are written, of the statements that set them.
+/// Names and values of the settings in the statements that set them.
 fn settings(statements: &str) -> Vec<(String, String)> {
-    let each = statements.split("; ");
-    let each = each.filter_map(|statement| {
+    let each = statements.split("; ").filter_map(|statement| {
         let (name, value) = statement.strip_prefix("SET LOCAL ")?.split_once(" = ")?;
         Some((name.replace('"', ""), value.to_owned()))
     });
@@ -133,7 +133,7 @@ fn settings(statements: &str) -> Vec<(String, String)> {
 /// Drops the functions of a view, and with them its triggers.
 ///
 /// # Errors
-/// [`ViewsError::InUse`]; what the server says.
+/// [`ViewsError::InUse`].
 pub async fn remove(transaction: &Transaction<'_>, record: &Record) -> Result<(), ViewsError> {
     for function in functions(record.id) {
         drop_trigger_function(transaction, &function).await?;
@@ -142,12 +142,12 @@ pub async fn remove(transaction: &Transaction<'_>, record: &Record) -> Result<()
     Ok(transaction.batch_execute(&drop).await?)
 }
 
-/// Keeps everybody from what a view reads, until the end of the transaction: triggers are dropped then, which nobody may be
-/// using. It gives up before anybody who waits for this looks for a deadlock.
-///
-/// # Errors
-/// What the server says.
-pub async fn lock_tables(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
+/// Locks the tables of a view against all use until the end of the transaction, in which triggers
+/// are dropped. Gives up before a waiting session starts to look for a deadlock.
+pub(crate) async fn lock_tables(
+    transaction: &Transaction<'_>,
+    view: i64,
+) -> Result<(), ViewsError> {
     let sql = "SELECT DISTINCT trigger.tgrelid, pg_catalog.format('%I.%I', namespace.nspname, class.relname) AS name \
                FROM pg_catalog.pg_trigger AS trigger \
                JOIN pg_catalog.pg_class AS class ON class.oid = trigger.tgrelid \
@@ -164,16 +164,21 @@ pub async fn lock_tables(transaction: &Transaction<'_>, view: i64) -> Result<(),
     Ok(())
 }
 
-/// Every table once, with all that the view needs of it.
-fn watched(view: i64, built: &Built, reads: &[Read]) -> Vec<Watched> {
-    let mut tables: BTreeMap<i64, Captured> = BTreeMap::new();
+/// Each table once, with all columns that the view reads of it.
+fn immediate_sources(
+    view: i64,
+    built: &MaterializedView,
+    reads: &[ViewSource],
+) -> Vec<ImmediateSource> {
+    let mut tables: BTreeMap<i64, TableCapture> = BTreeMap::new();
     for read in reads {
-        if let Read::Table { captured, .. } = read {
+        if let ViewSource::Table { captured, .. } = read {
             let known = tables
                 .entry(captured.id)
                 .or_insert_with(|| captured.clone());
-            let more = captured.columns.iter();
-            let more: Vec<_> = more
+            let more: Vec<_> = captured
+                .columns
+                .iter()
                 .filter(|column| !known.columns.contains(column))
                 .cloned()
                 .collect();
@@ -183,27 +188,28 @@ fn watched(view: i64, built: &Built, reads: &[Read]) -> Vec<Watched> {
     let all = tables.into_values().map(|captured| {
         let id = captured.id;
         let direct = SOURCES.map(|sources| {
-            apply(view, built, reads, &|captured| {
+            apply_statements(view, built, reads, &|captured| {
                 (captured.id == id)
                     .then(|| format!("{} AS egret_rows", captured.in_transition(sources)))
             })
         });
-        Watched { captured, direct }
+        ImmediateSource { captured, direct }
     });
     all.collect()
 }
 
-/// Applies what changed; `changes` says where that is, of each table in which something did.
-fn apply(
+/// The statements that apply changes. `changes` returns the item of FROM with the changes of a
+/// table; none if it has none.
+fn apply_statements(
     view: i64,
-    built: &Built,
-    reads: &[Read],
-    changes: &dyn Fn(&Captured) -> Option<String>,
-) -> Work {
+    built: &MaterializedView,
+    reads: &[ViewSource],
+    changes: &dyn Fn(&TableCapture) -> Option<String>,
+) -> RefreshStatements {
     let mut sources = built.sources.clone();
     let mut with = Vec::new();
     for (at, read) in reads.iter().enumerate() {
-        let Read::Table { captured, .. } = read else {
+        let ViewSource::Table { captured, .. } = read else {
             continue;
         };
         let (Some(from), Some(source)) = (changes(captured), sources.get_mut(&Source::Table(at)))
@@ -212,39 +218,37 @@ fn apply(
         };
         let name = format!("egret_changes_{at}");
         let is_plain = built.is_plain(Source::Table(at));
-        let changes = match is_plain {
-            true => captured.as_recorded(&from),
-            false => captured.consolidated(&from),
+        let changes = if is_plain {
+            captured.as_recorded(&from)
+        } else {
+            captured.consolidated(&from)
         };
         with.push(changes_as(&name, &changes, !is_plain));
         source.changes = Some(name);
         source.is_consolidated = !is_plain;
     }
-    let mut work = Work::default();
-    // Whoever writes must not wait for ever.
+    let mut work = RefreshStatements::default();
+    // A writer must not wait without bound.
     let rows_max = built.recurs().then_some(RECURSION_ROWS_MAX);
-    for step in built.applying(view, sources, false, rows_max) {
+    for step in built.apply_changes(view, sources, false, rows_max) {
         work.statements.push(step.statement.sql(&with));
         work.sinks.extend(step.sink);
     }
     work
 }
 
-/// Computes all of it anew.
-fn rebuild(built: &Built) -> Work {
+/// The statements that recompute the view.
+fn rebuild_statements(built: &MaterializedView) -> RefreshStatements {
     let stages = built.stages.iter();
     let statements = stages.map(|stage| stage.rebuild(&built.types, &built.sources, None).sql(&[]));
-    Work {
+    RefreshStatements {
         statements: statements.collect(),
         sinks: Vec::new(),
     }
 }
 
 /// Removes the steps of transactions that have ended.
-///
-/// # Errors
-/// What the server says.
-pub async fn forget_steps(client: &impl GenericClient) -> Result<(), ViewsError> {
+pub(crate) async fn delete_steps(client: &impl GenericClient) -> Result<(), ViewsError> {
     let sql = "SELECT pg_catalog.pg_relation_size('egret.view_statement') > $1";
     if client.query_one(sql, &[&STEPS_BYTES]).await?.get(0) {
         // Those of a predecessor that a writer is removing are its business.

@@ -3,7 +3,8 @@
 use egret_postgres::migrate::{self, Migration, migrate};
 use egret_postgres::tokio_postgres::Client;
 
-use super::{identity, rights};
+use super::registry::IS_THERE;
+use super::{identity, rights, views_role};
 use crate::error::ViewsError;
 
 /// The engine's part of schema `egret`.
@@ -39,42 +40,30 @@ const MIGRATIONS: &[Migration] = &[
 ];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.
-///
-/// # Errors
-/// [`ViewsError::Postgres`].
 pub async fn install(client: &mut Client) -> Result<(), ViewsError> {
     migrate(client, "views", MIGRATIONS).await?;
-    identity::identify_former(client).await?;
-    if rights::runs_as_views(client).await? {
+    identity::set_former_identities(client).await?;
+    if views_role::runs_as_views(client).await? {
         client.batch_execute(ROLE).await?;
         rights::take_from_superusers(client).await?;
     }
     Ok(())
 }
 
-/// What makes the role of views, and its functions.
+/// Creates the role of views, and its functions.
 const ROLE: &str = include_str!("install/role.sql");
 
-/// The oid of what looks like the engine's part of schema `egret`, if a database has such.
-pub const IS_THERE: &str = "SELECT pg_catalog.to_regclass('egret.view')::oid";
-
-/// The oid of the table of views, if a database has the engine's part of schema `egret`.
-///
-/// # Errors
-/// What the server says.
+/// Oid of the table of views, if the engine is installed in the database.
 pub async fn is_installed(client: &Client) -> Result<Option<u32>, ViewsError> {
     let found: Option<u32> = client.query_one(IS_THERE, &[]).await?.get(0);
     if found.is_some() {
-        // What somebody else has made there is not read.
+        // A schema that Egret did not create is not read.
         migrate::check_owner(client).await?;
     }
     Ok(found)
 }
 
-/// Removes the engine's part of schema `egret`, in which there are no views any more.
-///
-/// # Errors
-/// What the server says.
+/// Uninstalls the engine from schema `egret`, which has no views any more.
 pub async fn uninstall(client: &mut Client) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
     migrate::remove(&transaction, "views", include_str!("install/remove.sql")).await?;

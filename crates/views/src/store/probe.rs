@@ -1,17 +1,18 @@
-//! Has the server resolve a query: it becomes a temporary view, as the role of views where Egret connects as a superuser, as
-//! values of some types are checked by code of users while a query is only read.
+//! Has the server resolve a query: creates a temporary view of it. A superuser's session does so as
+//! the role of views: while a query is parsed, values of some types are checked by code of users.
 
 use egret_postgres::tokio_postgres::error::ErrorPosition;
 use egret_postgres::tokio_postgres::{self, Transaction};
 
-use super::rights;
+use super::views_role;
 use crate::error::ViewsError;
 use crate::model::Grants;
 
 /// The name of the view that a query is made into for a moment.
 const PROBE: &str = "egret_probe";
 
-/// Where in a query an error is, in bytes from 1; the server counts letters, from the beginning of the statement.
+/// Where in a query an error is, in bytes from 1; the server counts letters, from the beginning of
+/// the statement.
 fn position(error: &tokio_postgres::Error, before: &str, query: &str) -> Option<usize> {
     let letter = match error.as_db_error()?.position()? {
         ErrorPosition::Original(letter) => letter,
@@ -24,7 +25,7 @@ fn position(error: &tokio_postgres::Error, before: &str, query: &str) -> Option<
     Some(offset + 1)
 }
 
-/// Whether it is the query that the server refuses, and not anything at this moment: a lock that somebody else holds, say.
+/// Whether the server refuses the query itself; not a passing error, such as a lock timeout.
 fn is_of_query(error: &tokio_postgres::Error) -> bool {
     // Connections, rollbacks, resources, states, operators, the system, and what must not be.
     const OTHERS: [&str; 7] = ["08", "40", "53", "55", "57", "58", "XX"];
@@ -33,28 +34,31 @@ fn is_of_query(error: &tokio_postgres::Error) -> bool {
         .is_some_and(|code| !OTHERS.iter().any(|class| code.code().starts_with(class)))
 }
 
-/// Makes a view of a query, and returns its oid.
+/// Creates a temporary view of a query, and returns its oid.
 pub async fn probe(transaction: &Transaction<'_>, sql: &str) -> Result<u32, ViewsError> {
     let sql = sql.trim_end().trim_end_matches(';');
     // One statement at most is taken this way, whatever is in the text.
     let before = format!("CREATE TEMPORARY VIEW {PROBE} AS ");
     let statement = format!("{before}{sql}\n");
-    let created = if rights::runs_as_views(transaction).await? {
-        rights::grant_reads(transaction, &[], Grants::Nothing).await?;
+    let created = if views_role::runs_as_views(transaction).await? {
+        views_role::grant_reads(transaction, &[], Grants::Nothing).await?;
         // To prepare it looks whether it is one statement, and does nothing else.
         match transaction.prepare(&statement).await {
-            Ok(_) => transaction.execute(rights::PROBE, &[&statement]).await,
+            Ok(_) => transaction.execute(views_role::PROBE, &[&statement]).await,
             Err(error) => Err(error),
         }
     } else {
         transaction.execute(&statement, &[]).await
     };
-    created.map_err(|error| match is_of_query(&error) {
-        true => ViewsError::Query {
-            position: position(&error, &before, sql),
-            error,
-        },
-        false => error.into(),
+    created.map_err(|error| {
+        if is_of_query(&error) {
+            ViewsError::Query {
+                position: position(&error, &before, sql),
+                error,
+            }
+        } else {
+            error.into()
+        }
     })?;
     let row = transaction
         .query_one(

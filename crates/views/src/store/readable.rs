@@ -1,66 +1,35 @@
-//! The views that a query reads, compared with those that the caller may read who makes a view of it: whoever reads the new
-//! view reads their rows.
+//! Checks that a caller may read the views in a query: a view of the query would show their rows.
 
-use egret_postgres::tokio_postgres::{GenericClient, Row, Transaction};
+use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
-use super::describe::{Described, Names, describe_written};
-use crate::core::analyse::tables_named;
+use super::describe::describe_written;
+use super::query_description::{NameResolution, QueryDescription};
+use crate::core::analyse::parse::tables_named;
 use crate::error::ViewsError;
 use crate::model::{ReadableViews, ViewName};
 
-/// A view that is kept fresh and that a query reads, directly or through plain views.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadView {
-    /// Its number.
-    pub id: i64,
-    /// Its name.
-    pub name: ViewName,
-    /// The relations that the query itself names and through which it reads this one.
-    pub named_by: Vec<ViewName>,
-}
-
-/// The views among the relations that a query reads, which are rows of `relations.sql`.
-pub fn read_views(rows: &[Row]) -> Vec<ReadView> {
-    rows.iter().filter_map(|row| read_view(row, rows)).collect()
-}
-
-fn read_view(row: &Row, rows: &[Row]) -> Option<ReadView> {
-    let id = row.get::<_, Option<i64>>("kept")?;
-    let name = |row: &Row| ViewName {
-        schema: row.get("schema"),
-        name: row.get("name"),
-    };
-    let named_by: Vec<u32> = row.get("named_by");
-    let named = rows
-        .iter()
-        .filter(|other| named_by.contains(&other.get("oid")));
-    Some(ReadView {
-        id,
-        name: name(row),
-        named_by: named.map(name).collect(),
-    })
-}
-
-/// What is known of a query as a caller has written it who may read these views.
+/// Describes a query that may read only these views.
 ///
 /// # Errors
 /// [`ViewsError::ReadDenied`]; those of [`describe_written`].
-pub async fn describe_readable(
+pub(crate) async fn describe_readable(
     transaction: &mut Transaction<'_>,
-    (query, names): (&str, Names),
+    query: &str,
+    names: NameResolution,
     readable: &ReadableViews,
-) -> Result<Described, ViewsError> {
+) -> Result<QueryDescription, ViewsError> {
     check_named(transaction, query, readable).await?;
     let described = describe_written(transaction, query, names).await?;
     check_reads(&described, readable, &[])?;
     Ok(described)
 }
 
-/// Refuses a query that names a view which the caller may not read, before the server is asked what it says of the
-/// query: its messages name columns. What the query reads through plain views is compared by [`check_reads`].
+/// Refuses a query that names a view which the caller may not read, before the server is asked what
+/// it says of the query: its messages name columns. What the query reads through plain views is
+/// compared by [`check_reads`].
 ///
 /// # Errors
-/// [`ViewsError::ReadDenied`]; what the server says.
+/// [`ViewsError::ReadDenied`].
 async fn check_named(
     client: &impl GenericClient,
     query: &str,
@@ -91,13 +60,14 @@ async fn check_named(
 /// Where a name without a schema is looked for.
 const DEFAULT_SCHEMA: &str = "public";
 
-/// Refuses a query that reads a view which the caller may not read, unless it is one of `known`, which the view read
-/// before. The error names what the query itself names, and nothing that lies behind it.
+/// Refuses a query that reads a view which the caller may not read, unless it is one of `known`,
+/// which the view read before. The error names what the query itself names, and nothing that lies
+/// behind it.
 ///
 /// # Errors
 /// [`ViewsError::ReadDenied`].
 pub fn check_reads(
-    described: &Described,
+    described: &QueryDescription,
     readable: &ReadableViews,
     known: &[i64],
 ) -> Result<(), ViewsError> {

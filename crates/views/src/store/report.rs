@@ -1,19 +1,17 @@
-//! What people are told of views.
+//! Reports of views for users.
 
 use std::collections::BTreeMap;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_postgres::tokio_postgres::{Client, Row};
 
-use super::history;
-use super::registry::{self, Record};
+use super::record::Record;
+use super::{history, registry};
 use crate::error::ViewsError;
 use crate::model::{Durations, KeptChanges, Quantiles, RefreshReport, ViewReport};
 
-/// Reports of all views of a database, in the order of their names. The `latest` refresh of one may not be remembered yet.
-///
-/// # Errors
-/// What the server says.
+/// Reports of all views of a database, by name. `latest` returns the last refresh of a view, which
+/// the history may not have yet.
 pub async fn reports(
     client: &Client,
     database: &str,
@@ -28,10 +26,10 @@ pub async fn reports(
     for row in &rows {
         let view: i64 = row.get("view");
         let last: Option<String> = row.get("outcome");
-        let last = last.map(|_| history::refresh_of(row));
+        let last = last.map(|_| history::report_of_row(row));
         known.insert(
             view,
-            Known {
+            ViewStatistics {
                 waiting_changes: row.get("waiting"),
                 has_lost: row.get("has_lost"),
                 size_bytes: row.get("size_bytes"),
@@ -51,9 +49,10 @@ pub async fn reports(
     let mut reports = Vec::new();
     for record in &records {
         let mut known = known.remove(&record.id).unwrap_or_default();
-        let latest = latest(record.id).filter(|one| history::is_later(one, known.last.as_ref()));
+        let latest =
+            latest(record.id).filter(|latest| history::is_later(latest, known.last.as_ref()));
         known.last = latest.or(known.last);
-        // Those that it reads come before it.
+        // The views that it reads come before it.
         let reads = record.reads.iter().filter_map(|(_, view)| *view);
         let is_current = record.snapshot.is_some()
             && known.waiting_changes == 0
@@ -61,21 +60,24 @@ pub async fn reports(
             && !record.has_clock
             && reads.clone().all(|view| current.get(&view) == Some(&true));
         current.insert(record.id, is_current);
-        let read_by = records.iter().filter(|other| {
-            let mut reads = other.reads.iter();
-            reads.any(|(_, view)| *view == Some(record.id))
-        });
-        let read_by = read_by.map(|other| names[&other.id].clone()).collect();
-        reports.push(report(database, record, known, (is_current, read_by)));
+        let read_by = records
+            .iter()
+            .filter(|other| {
+                let mut reads = other.reads.iter();
+                reads.any(|(_, view)| *view == Some(record.id))
+            })
+            .map(|other| names[&other.id].clone())
+            .collect();
+        reports.push(report(database, record, known, is_current, read_by));
     }
-    reports.sort_by(|one, other| one.name.cmp(&other.name));
+    reports.sort_by(|left, right| left.name.cmp(&right.name));
     Ok(reports)
 }
 
 #[derive(Default)]
-struct Known {
+struct ViewStatistics {
     waiting_changes: i64,
-    /// Whether a crash has taken changes that it had not seen.
+    /// Whether a crash has lost changes that the view had not applied.
     has_lost: bool,
     size_bytes: i64,
     change_sets: i64,
@@ -85,7 +87,7 @@ struct Known {
     last: Option<RefreshReport>,
 }
 
-/// None where no refresh is remembered.
+/// None if the history has no refresh.
 fn durations(row: &Row) -> Option<Durations> {
     let quantiles = |phase| match row.get::<_, Option<Vec<f64>>>(phase)?[..] {
         [p50_ms, p95_ms] => Some(Quantiles { p50_ms, p95_ms }),
@@ -102,8 +104,9 @@ fn durations(row: &Row) -> Option<Durations> {
 fn report(
     database: &str,
     record: &Record,
-    known: Known,
-    (is_current, read_by): (bool, Vec<String>),
+    known: ViewStatistics,
+    is_current: bool,
+    read_by: Vec<String>,
 ) -> ViewReport {
     ViewReport {
         database: database.to_owned(),
@@ -126,7 +129,7 @@ fn report(
         durations: known.durations,
         last: known.last,
         changes: record.changes_kept_ms.map(|kept_ms| KeptChanges {
-            kept: Span::ms(kept_ms.unsigned_abs()),
+            kept: ConfigDuration::ms(kept_ms.unsigned_abs()),
             sequence: record.sequence,
             sets: known.change_sets,
             size_bytes: known.change_set_bytes,

@@ -1,57 +1,52 @@
-//! What was asked for from SQL.
+//! Requests for views that roles have made from SQL.
 
 use egret_postgres::tokio_postgres::{Client, GenericClient, Row};
 
 use super::statements::Statements;
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
-use crate::model::{Following, MakerRights, NewView, NotUnderstood, ViewName};
+use crate::model::{FollowSettings, MakerRights, NewView, ParseError, ViewName};
 
-/// Requests that are done are remembered for so long.
+/// How long finished requests are kept.
 const REMEMBERED: &str = "7 days";
 
-/// Requests of a role that are done and remembered, at most.
+/// Finished requests that are kept of each role.
 const REMEMBERED_MAX: i64 = 1_000;
 
-/// Bytes of an error that is remembered, at most.
+/// Bytes of an error message that are kept.
 const ERROR_BYTES_MAX: usize = 8_192;
 
-/// A request.
+/// A request that a role has made by a function of schema `egret`.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Its number.
     pub id: i64,
-    /// What is asked for.
-    pub what: Asked,
+    pub what: RequestOp,
 }
 
-/// What is asked for.
+/// Operation that a role requests.
 #[derive(Clone, Debug)]
-pub enum Asked {
-    /// A view.
-    Create(Box<NewView>, Resolved),
-    /// That a view be dropped.
+pub enum RequestOp {
+    /// Creates a view, with its query as the role's session has resolved it.
+    Create(Box<NewView>, ResolvedQuery),
+    /// Drops the view of this name.
     Drop(ViewName),
-    /// That a view be brought up to date.
+    /// Refreshes the view of this name.
     Refresh(ViewName),
-    /// Nothing that is understood.
+    /// Cannot be executed, for this reason.
     Invalid(String),
 }
 
-/// What a session has resolved of a query.
+/// A query as resolved by the session that made the request.
 #[derive(Clone, Debug)]
-pub struct Resolved {
+pub struct ResolvedQuery {
     /// The query with every name resolved.
     pub definition: String,
-    /// What sets the settings of the session.
+    /// Statements that restore the settings of the session.
     pub settings: String,
 }
 
-/// The requests that are not done: those of each role in order, and roles by turns.
-///
-/// # Errors
-/// What the server says.
-pub async fn waiting(
+/// The open requests: those of a role in order, and roles by turns.
+pub(crate) async fn open_requests(
     client: &Client,
     statements: &mut Statements,
 ) -> Result<Vec<Request>, ViewsError> {
@@ -59,21 +54,21 @@ pub async fn waiting(
                FROM egret.view_request WHERE done_at IS NULL \
                ORDER BY pg_catalog.row_number() OVER (PARTITION BY role ORDER BY id), id LIMIT 100";
     let rows = statements.query(client, sql, &[]).await?;
-    Ok(rows.iter().map(request).collect())
+    Ok(rows.iter().map(request_of_row).collect())
 }
 
-fn request(row: &Row) -> Request {
+fn request_of_row(row: &Row) -> Request {
     let name = ViewName {
         schema: row.get("schema"),
         name: row.get("name"),
     };
     let what: &str = row.get("what");
     let what = match what {
-        "drop" => Asked::Drop(name),
-        "refresh" => Asked::Refresh(name),
-        _ => match create(row, name) {
-            Ok((view, resolved)) => Asked::Create(Box::new(view), resolved),
-            Err(error) => Asked::Invalid(error.to_string()),
+        "drop" => RequestOp::Drop(name),
+        "refresh" => RequestOp::Refresh(name),
+        _ => match new_view_of_row(row, name) {
+            Ok((view, resolved)) => RequestOp::Create(Box::new(view), resolved),
+            Err(error) => RequestOp::Invalid(error.to_string()),
         },
     };
     Request {
@@ -82,7 +77,7 @@ fn request(row: &Row) -> Request {
     }
 }
 
-fn create(row: &Row, name: ViewName) -> Result<(NewView, Resolved), NotUnderstood> {
+fn new_view_of_row(row: &Row, name: ViewName) -> Result<(NewView, ResolvedQuery), ParseError> {
     let text = |column| row.get::<_, Option<String>>(column).unwrap_or_default();
     let schedule: Option<String> = row.get("schedule");
     let view = NewView {
@@ -93,20 +88,17 @@ fn create(row: &Row, name: ViewName) -> Result<(NewView, Resolved), NotUnderstoo
         indexes: Vec::new(),
         owner: Some(row.get("role")),
         rights: MakerRights::all(),
-        following: Following::default(),
+        following: FollowSettings::default(),
     };
-    let resolved = Resolved {
+    let resolved = ResolvedQuery {
         definition: text("definition"),
         settings: text("settings"),
     };
     Ok((view, resolved))
 }
 
-/// Remembers that a request is done, or what went wrong.
-///
-/// # Errors
-/// What the server says.
-pub async fn done(
+/// Stores that a request is finished, with its error if it failed.
+pub async fn finish(
     client: &impl GenericClient,
     request: i64,
     error: Option<&str>,
@@ -115,8 +107,8 @@ pub async fn done(
     let sql = "UPDATE egret.view_request \
                SET done_at = clock_timestamp(), error = $2, definition = NULL, settings = NULL WHERE id = $1 \
                RETURNING role::text";
-    let done = client.query_opt(sql, &[&request, &error]).await?;
-    if let Some(role) = done.map(|row| row.get::<_, String>(0)) {
+    let finished = client.query_opt(sql, &[&request, &error]).await?;
+    if let Some(role) = finished.map(|row| row.get::<_, String>(0)) {
         let sql = "DELETE FROM egret.view_request WHERE role = $1::text::name AND done_at IS NOT NULL AND id <= ( \
                    SELECT id FROM egret.view_request WHERE role = $1::text::name AND done_at IS NOT NULL \
                    ORDER BY id DESC OFFSET $2 LIMIT 1)";
@@ -129,20 +121,25 @@ pub async fn done(
     Ok(())
 }
 
-/// The name that is everybody, and no role's.
+/// The name that stands for all roles.
 const EVERYBODY: &str = "public";
 
-/// Refuses roles that are not there, and none at all.
+/// Refuses an empty list, and roles that do not exist.
 ///
 /// # Errors
-/// [`ViewsError::Invalid`]; what the server says.
-pub async fn check_roles(client: &impl GenericClient, roles: &[String]) -> Result<(), ViewsError> {
+/// [`ViewsError::Invalid`] with the unknown names.
+pub(crate) async fn check_roles(
+    client: &impl GenericClient,
+    roles: &[String],
+) -> Result<(), ViewsError> {
     let invalid = |reason| ViewsError::Invalid {
         what: "roles",
         reason,
     };
     if roles.is_empty() {
-        return Err(invalid("there is none: name one at least".to_owned()));
+        return Err(invalid(
+            "the list is empty: name at least one role".to_owned(),
+        ));
     }
     let sql = "SELECT pg_catalog.string_agg(pg_catalog.format('`%s`', asked.name), ', ' ORDER BY asked.place) \
                FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS asked (name, place) \
@@ -154,10 +151,7 @@ pub async fn check_roles(client: &impl GenericClient, roles: &[String]) -> Resul
     }
 }
 
-/// Lets roles ask for views from SQL, all of them or none; `public` is everybody.
-///
-/// # Errors
-/// What the server says.
+/// Lets roles request views from SQL, all of them or none; `public` stands for all roles.
 pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
     for role in roles {

@@ -1,72 +1,71 @@
-//! Views of a database that was restored from a dump, or copied: what is remembered of them by numbers of tables and of transactions
-//! was said in another place, where the same numbers were those of others.
+//! Views of a database that was restored from a dump, or copied. The registry identifies tables and
+//! transactions by numbers that are valid on the original server only.
 
 use std::collections::BTreeMap;
 
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
-use super::captures;
-use super::create::{SEARCH_PATH, watch};
-use super::describe::{Described, Names, SourceTable, describe};
-use super::registry::{self, Reads, Record};
-use super::segments;
-use super::tell;
-use crate::core::capture::{Captured, Recording};
+use super::describe::describe;
+use super::query_description::{NameResolution, QueryDescription, SourceTable};
+use super::record::Record;
+use super::registry::{self, SourceId};
+use super::source_captures::install_triggers;
+use super::transaction_settings::SEARCH_PATH;
+use super::{captures, change_sets, segments};
+use crate::core::capture::{CaptureOptions, TableCapture};
 use crate::error::ViewsError;
 
-/// Has every view of another place computed anew, and the changes of its tables recorded by their numbers here. Returns whether there
-/// was one. What a view shows stays until it is refreshed.
-///
-/// # Errors
-/// What the server says.
-pub async fn settle(client: &mut Client, recording: Recording) -> Result<bool, ViewsError> {
+/// Marks every view of another server as to be rebuilt, and records the changes of its tables by
+/// their numbers on this one. Returns whether there was one. A view shows its old rows until it is
+/// refreshed.
+pub async fn adopt(client: &mut Client, recording: CaptureOptions) -> Result<bool, ViewsError> {
     let place = registry::place(client).await?;
     if !is_of_another(client, &place).await? {
         return Ok(false);
     }
     let mut transaction = client.transaction().await?;
-    // Nobody makes or refreshes one meanwhile.
+    // Excludes creations and refreshes of views.
     let lock = "LOCK TABLE egret.view IN SHARE ROW EXCLUSIVE MODE";
     transaction.batch_execute(lock).await?;
     if is_of_another(&transaction, &place).await? {
-        let tables = tables(&mut transaction).await?;
+        let tables = resolve_tables(&mut transaction).await?;
         transaction.batch_execute(SEARCH_PATH).await?;
-        renumber(&transaction, &tables).await?;
-        // Those of one view alone are made when that is computed anew.
-        let own = captures::own(&transaction).await?;
+        store_relations(&transaction, &tables).await?;
+        // Captures of views in mode immediate are created when these are rebuilt.
+        let own = captures::own_captures(&transaction).await?;
         for (capture, table) in tables.iter().filter(|(id, _)| !own.contains(id)) {
-            segments::record_all(&transaction, *capture, recording.size_max).await?;
-            let captured = Captured {
+            segments::record_all_columns(&transaction, *capture, recording.size_max).await?;
+            let captured = TableCapture {
                 id: *capture,
                 columns: Vec::new(),
-                of: None,
+                view: None,
             };
-            watch(&transaction, &captured, table.oid).await?;
+            install_triggers(&transaction, &captured, table.oid).await?;
         }
         let sql = "UPDATE egret.view SET snapshot = NULL, stamp = $1";
         transaction.execute(sql, &[&place]).await?;
-        tell::restored(&transaction).await?;
+        change_sets::reset_all(&transaction).await?;
     }
     transaction.commit().await?;
     Ok(true)
 }
 
-/// Whether views were made, or refreshed last, in another place than this.
+/// Whether views were created, or refreshed last, on another server.
 async fn is_of_another(client: &impl GenericClient, place: &str) -> Result<bool, ViewsError> {
     let sql = "SELECT EXISTS (SELECT FROM egret.view AS kept \
                WHERE pg_catalog.split_part(kept.stamp, ';', 1) IS DISTINCT FROM $1::text)";
     Ok(client.query_one(sql, &[&place]).await?.get(0))
 }
 
-/// The tables whose changes are recorded, by the number of that: what the queries of views mean here. What these read is
-/// remembered in the order that it has here, which is one of numbers. A query that means nothing any more is told of when
-/// its view is loaded.
-async fn tables(
+/// The captured tables by the number of their capture: resolves the queries of all views on this
+/// server, and stores their sources in the order that they have here. A query that cannot be
+/// resolved is reported when its view is loaded.
+async fn resolve_tables(
     transaction: &mut Transaction<'_>,
 ) -> Result<BTreeMap<i64, SourceTable>, ViewsError> {
     let mut all = BTreeMap::new();
     for record in registry::records(transaction).await? {
-        let described = match described_apart(transaction, &record).await {
+        let described = match describe_in_savepoint(transaction, &record).await {
             Err(error) if error.is_lasting() || matches!(error, ViewsError::Query { .. }) => {
                 continue;
             }
@@ -83,15 +82,14 @@ async fn tables(
         for (at, table) in described.tables.iter().enumerate() {
             let name = table.full_name();
             let what = match read.remove(&name) {
-                Some((Some(capture), _)) => Reads::Capture(capture),
-                Some((None, Some(view))) => Reads::View(view),
+                Some((Some(capture), _)) => SourceId::Capture(capture),
+                Some((None, Some(view))) => SourceId::View(view),
                 // It says so when it is loaded.
                 _ => continue,
             };
             // Which columns is said when it is loaded.
-            let place = (at as i32, name.as_str(), "");
-            registry::reads(transaction, record.id, place, what).await?;
-            if let Reads::Capture(capture) = what {
+            registry::add_source(transaction, record.id, at as i32, &name, "", what).await?;
+            if let SourceId::Capture(capture) = what {
                 all.entry(capture).or_insert_with(|| table.clone());
             }
         }
@@ -99,24 +97,31 @@ async fn tables(
     Ok(all)
 }
 
-/// What a view's definition means under its settings. The transaction goes on where they are refused.
-async fn described_apart(
+/// Describes the query of a view under its settings. The transaction survives an error.
+async fn describe_in_savepoint(
     transaction: &mut Transaction<'_>,
     record: &Record,
-) -> Result<Described, ViewsError> {
+) -> Result<QueryDescription, ViewsError> {
     let mut savepoint = transaction.transaction().await?;
     record.apply_settings(&savepoint).await?;
-    let described = describe(&mut savepoint, &record.definition, Names::OfSession).await?;
+    let described = describe(
+        &mut savepoint,
+        &record.definition,
+        NameResolution::OfSession,
+    )
+    .await?;
     savepoint.commit().await?;
     Ok(described)
 }
 
-/// Remembers the numbers that tables have here, and forgets what changed elsewhere.
-async fn renumber(
+/// Stores the oids that the tables have on this server, and deletes changes that were recorded on
+/// another.
+async fn store_relations(
     transaction: &Transaction<'_>,
     tables: &BTreeMap<i64, SourceTable>,
 ) -> Result<(), ViewsError> {
-    // Numbers that no table has: those of elsewhere may be those of others here, and one that is not found keeps none of them.
+    // Numbers that no table has: those of elsewhere may be those of others here, and one that is
+    // not found keeps none of them.
     let sql = "UPDATE egret.view_capture SET relation = (4294967295 - id)::oid RETURNING id";
     for row in transaction.query(sql, &[]).await? {
         let forget = format!("DELETE FROM egret.changes_{}", row.get::<_, i64>(0));

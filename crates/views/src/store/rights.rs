@@ -1,16 +1,18 @@
-//! Whose rights a view has: its statements run as its owner, not as who refreshes it, and never as a superuser.
+//! Rights of views: their statements run as the owner of the view, not as the role that refreshes
+//! it, and never as a superuser.
 //!
-//! A function of the owner's, SECURITY DEFINER, runs what it is given: within it nothing can become another role again, as
-//! it could after SET ROLE. It is temporary and made within the transaction, so that its owner cannot alter it before it is
-//! called.
+//! They run in a SECURITY DEFINER function of the owner, in which no code can change the role
+//! again, as it could after SET ROLE. The function is temporary and created within the transaction,
+//! so that the owner cannot alter it before it is called.
 
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
-use super::build::{Built, sink_table, stage_table};
-use super::describe::{Described, SourceTable};
-use super::refresh::Read;
-use super::registry::{self, Record};
-use super::remove;
+use super::materialized_view::{MaterializedView, sink_table, stage_table};
+use super::query_description::{QueryDescription, SourceTable};
+use super::record::Record;
+use super::refreshable::ViewSource;
+use super::views_role::{VIEWS_ROLE, grant_reads, runs_as_views, transfer_to_views_role};
+use super::{registry, view_storage};
 use crate::core::capture::TRANSACTION;
 use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
@@ -18,99 +20,9 @@ use crate::core::tree::Source;
 use crate::error::ViewsError;
 use crate::model::{Grants, State};
 
-/// The role of views whose maker names no other, where Egret connects as a superuser: see `install/role.sql`.
-pub const VIEWS_ROLE: &str = "egret_views";
-
-/// Has a statement that makes a temporary view done as [`VIEWS_ROLE`].
-pub const PROBE: &str = "SELECT egret.probe_as_views($1)";
-
-/// Keeps rights from being granted twice at once: a row of the catalogue cannot be changed by two. The first eight bytes of
-/// SHA-256("egret/views/rights"), positive.
-const RIGHTS_KEY: i64 = 0x3e86_8d26_d020_589c;
-
-/// Whether what follows from queries runs as [`VIEWS_ROLE`]: this session is a superuser's.
-///
-/// # Errors
-/// What the server says.
-pub async fn runs_as_views(client: &impl GenericClient) -> Result<bool, ViewsError> {
-    let sql = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
-    Ok(client.query_one(sql, &[]).await?.get(0))
-}
-
-/// The owner of a view that is made: never a superuser.
-///
-/// # Errors
-/// What the server says.
-pub async fn owner_of_new(
-    client: &impl GenericClient,
-    asked: Option<&str>,
-) -> Result<Option<String>, ViewsError> {
-    if !runs_as_views(client).await? {
-        return Ok(asked.map(str::to_owned));
-    }
-    let Some(asked) = asked else {
-        return Ok(Some(VIEWS_ROLE.to_owned()));
-    };
-    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1 AND rolsuper)";
-    let is_superuser: bool = client.query_one(sql, &[&asked]).await?.get(0);
-    Ok(Some(if is_superuser {
-        VIEWS_ROLE.to_owned()
-    } else {
-        asked.to_owned()
-    }))
-}
-
-/// Gives [`VIEWS_ROLE`] what it lacks to read relations, and to look for names.
-///
-/// # Errors
-/// [`ViewsError::Right`] where it may be given nothing and lacks SELECT on one of them; what the server says.
-pub async fn grant_reads(
-    transaction: &impl GenericClient,
-    relations: &[u32],
-    grants: Grants,
-) -> Result<(), ViewsError> {
-    let sql = include_str!("sql/missing_rights.sql");
-    let missing = transaction.query(sql, &[&VIEWS_ROLE, &relations]).await?;
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let unread = missing
-        .iter()
-        .find_map(|row| Some((row, row.get::<_, Option<String>>("relation")?)));
-    if let Some((row, relation)) = unread.filter(|_| grants == Grants::Nothing) {
-        return Err(ViewsError::Right {
-            what: format!("`{VIEWS_ROLE}` may not read {relation}, and this takes an admin"),
-            grant: row.get("statement"),
-        });
-    }
-    let lock = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
-    transaction.query_one(lock, &[&RIGHTS_KEY]).await?;
-    for row in transaction.query(sql, &[&VIEWS_ROLE, &relations]).await? {
-        transaction.batch_execute(row.get("statement")).await?;
-    }
-    Ok(())
-}
-
-/// Gives a view to [`VIEWS_ROLE`], with the rights that its refreshes need.
-///
-/// # Errors
-/// What the server says.
-pub async fn give_to_views_role(
-    transaction: &impl GenericClient,
-    view: i64,
-) -> Result<(), ViewsError> {
-    let sql = include_str!("sql/hand_over.sql");
-    for row in transaction.query(sql, &[&view]).await? {
-        transaction.batch_execute(row.get(0)).await?;
-    }
-    Ok(())
-}
-
-/// Takes the rights of superusers from views that were made with them. One that cannot be changed is suspended.
-///
-/// # Errors
-/// What the server says.
-pub async fn take_from_superusers(client: &mut Client) -> Result<(), ViewsError> {
+/// Transfers views from owners that are superusers to [`VIEWS_ROLE`]. A view for which that fails
+/// is suspended.
+pub(crate) async fn take_from_superusers(client: &mut Client) -> Result<(), ViewsError> {
     if !runs_as_views(client).await? {
         return Ok(());
     }
@@ -124,19 +36,16 @@ pub async fn take_from_superusers(client: &mut Client) -> Result<(), ViewsError>
         match change_owner(&transaction, view, &reads).await {
             Ok(()) => {
                 transaction.commit().await?;
-                tracing::info!(
-                    schema,
-                    name,
-                    "a view has the rights of egret_views from here on"
-                );
+                tracing::info!(schema, name, "changed the owner of a view to egret_views");
             }
             Err(error) => {
                 transaction.rollback().await?;
                 let reason = format!(
-                    "it has the rights of a superuser, and cannot be given to egret_views ({error}): drop it, and make it again"
+                    "it has the rights of a superuser, and cannot be given to egret_views \
+                     ({error}): drop it, and create it again"
                 );
                 tracing::warn!(schema, name, reason, "a view is suspended");
-                registry::failed(client, view, (State::Suspended, &reason), true).await?;
+                registry::store_failure(client, view, State::Suspended, &reason, true).await?;
             }
         }
     }
@@ -151,13 +60,15 @@ async fn change_owner(
     let sql = "UPDATE egret.view SET owner = $2::text WHERE id = $1";
     transaction.execute(sql, &[&view, &VIEWS_ROLE]).await?;
     grant_reads(transaction, reads, Grants::Reads).await?;
-    give_to_views_role(transaction, view).await
+    transfer_to_views_role(transaction, view).await
 }
 
-/// Refuses an owner as whom this session cannot act, or who may not make the view. Says whether that is somebody else.
+/// Refuses an owner that this session cannot act as, or that may not create the view. Returns
+/// whether the owner is another role than the session's.
 ///
 /// # Errors
-/// [`ViewsError::Invalid`] and [`ViewsError::Right`].
+/// [`ViewsError::Invalid`] for a missing role or schema, [`ViewsError::Right`] for a missing
+/// privilege.
 pub async fn check_owner(
     transaction: &Transaction<'_>,
     owner: &str,
@@ -178,7 +89,7 @@ pub async fn check_owner(
         return Err(ViewsError::Invalid {
             what: "name",
             reason: format!(
-                "there is no schema `{schema}`: make it by CREATE SCHEMA, or name another"
+                "there is no schema `{schema}`: create it with CREATE SCHEMA, or name another"
             ),
         });
     };
@@ -190,7 +101,7 @@ pub async fn check_owner(
     }
     if !may_create && owner != VIEWS_ROLE {
         return Err(ViewsError::Right {
-            what: format!("`{owner}` may not make a view in schema `{schema}`"),
+            what: format!("`{owner}` may not create a view in schema `{schema}`"),
             grant: format!(
                 "GRANT CREATE ON SCHEMA {} TO {}",
                 quoted(schema),
@@ -201,126 +112,38 @@ pub async fn check_owner(
     Ok(me != owner)
 }
 
-/// Makes what runs statements as an owner, for this transaction: a function of texts, the statement, how far the view
-/// has come and when, which returns what every statement of views does.
-pub fn make_runner(owner: &str) -> String {
-    if owner == VIEWS_ROLE {
-        return String::new();
-    }
-    format!(
-        "SET LOCAL ROLE {}; \
-         CREATE FUNCTION pg_temp.egret_run(text, text, text) \
-         RETURNS TABLE (added bigint, changed bigint, removed bigint, wrong bigint) \
-         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
-         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2, $3; END'; \
-         RESET ROLE",
-        quoted(owner)
-    )
-}
-
-/// Makes the same for the lines that a statement has which explains another.
-pub fn make_explainer(owner: &str) -> String {
-    if owner == VIEWS_ROLE {
-        return String::new();
-    }
-    format!(
-        "SET LOCAL ROLE {}; \
-         CREATE FUNCTION pg_temp.egret_explain(text, text, text) RETURNS SETOF text \
-         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
-         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2, $3; END'; \
-         RESET ROLE",
-        quoted(owner)
-    )
-}
-
-/// Calls it.
-pub fn explain(owner: &str) -> &'static str {
-    if owner == VIEWS_ROLE {
-        "SELECT line FROM egret.explain_as_views($1, $2, $3) AS line"
-    } else {
-        "SELECT line FROM pg_temp.egret_explain($1, $2, $3) AS line"
-    }
-}
-
-/// Makes the same for what changed in a view, as its users see it: rows of a query, and how many of each.
-pub fn make_teller(owner: &str) -> String {
-    if owner == VIEWS_ROLE {
-        return String::new();
-    }
-    format!(
-        "SET LOCAL ROLE {}; \
-         CREATE FUNCTION pg_temp.egret_tell(text) RETURNS TABLE (content text, weight bigint) \
-         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
-         AS 'BEGIN RETURN QUERY EXECUTE $1; END'; \
-         RESET ROLE",
-        quoted(owner)
-    )
-}
-
-/// Calls it, with the query as the second value.
-pub fn tell(owner: &str) -> &'static str {
-    if owner == VIEWS_ROLE {
-        "SELECT content, weight FROM egret.tell_as_views($2)"
-    } else {
-        "SELECT content, weight FROM pg_temp.egret_tell($2)"
-    }
-}
-
-/// Drops it.
-pub fn drop_teller(owner: &str) -> &'static str {
-    if owner == VIEWS_ROLE {
-        ""
-    } else {
-        "DROP FUNCTION pg_temp.egret_tell(text)"
-    }
-}
-
-/// Calls it.
-pub fn run(owner: &str) -> &'static str {
-    if owner == VIEWS_ROLE {
-        "SELECT added, changed, removed, wrong FROM egret.run_as_views($1, $2, $3)"
-    } else {
-        "SELECT added, changed, removed, wrong FROM pg_temp.egret_run($1, $2, $3)"
-    }
-}
-
-/// Drops it.
-pub fn drop_runner(owner: &str) -> &'static str {
-    if owner == VIEWS_ROLE {
-        ""
-    } else {
-        "DROP FUNCTION pg_temp.egret_run(text, text, text)"
-    }
-}
-
-/// Refuses a table whose changes this session may not have recorded.
+/// Refuses a table on which this session may not create triggers.
 ///
 /// # Errors
-/// [`ViewsError::Right`].
-pub async fn check_trigger(
+/// [`ViewsError::Right`] with the missing grant.
+pub(crate) async fn check_trigger(
     transaction: &Transaction<'_>,
     table: &SourceTable,
 ) -> Result<(), ViewsError> {
     let sql = "SELECT pg_catalog.has_table_privilege($1::oid, 'TRIGGER'), current_user::text";
     let row = transaction.query_one(sql, &[&table.oid]).await?;
     let (may, me): (bool, String) = (row.get(0), row.get(1));
-    match may {
-        true => Ok(()),
-        false => Err(ViewsError::Right {
+    if may {
+        Ok(())
+    } else {
+        Err(ViewsError::Right {
             what: format!(
-                "`{me}` may not have changes of `{}.{}` recorded",
+                "`{me}` may not record changes of `{}.{}`",
                 table.schema, table.name
             ),
             grant: format!("GRANT TRIGGER ON {} TO {}", table.sql(), quoted(&me)),
-        }),
+        })
     }
 }
 
-/// Refuses a view in a schema in which Egret's role may not create one. A schema that does not exist passes.
+/// Refuses a view in a schema in which Egret's role may not create one. A missing schema passes.
 ///
 /// # Errors
-/// [`ViewsError::Right`].
-pub async fn check_create(transaction: &Transaction<'_>, schema: &str) -> Result<(), ViewsError> {
+/// [`ViewsError::Right`] with the missing grant.
+pub(crate) async fn check_create(
+    transaction: &Transaction<'_>,
+    schema: &str,
+) -> Result<(), ViewsError> {
     let sql = "SELECT pg_catalog.has_schema_privilege(oid, 'CREATE'), current_user::text \
                FROM pg_catalog.pg_namespace WHERE nspname = $1";
     let Some(row) = transaction.query_opt(sql, &[&schema]).await? else {
@@ -340,14 +163,16 @@ pub async fn check_create(transaction: &Transaction<'_>, schema: &str) -> Result
     })
 }
 
-/// Refuses tables whose columns an owner may not read: what is recorded of them would tell. [`VIEWS_ROLE`] is given what it lacks.
+/// Refuses tables with columns that the owner may not read: the view would reveal their changes.
+/// [`VIEWS_ROLE`] is granted what it lacks.
 ///
 /// # Errors
-/// [`ViewsError::Right`].
-pub async fn check_select(
+/// [`ViewsError::Right`] with the missing grant.
+pub(crate) async fn check_select(
     transaction: &Transaction<'_>,
     owner: &str,
-    (built, described): (&Built, &Described),
+    built: &MaterializedView,
+    described: &QueryDescription,
     grants: Grants,
 ) -> Result<(), ViewsError> {
     if owner == VIEWS_ROLE {
@@ -358,7 +183,7 @@ pub async fn check_select(
     for (at, table) in described.tables.iter().enumerate() {
         let columns = built.columns_of(Source::Table(at));
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-        may_select(transaction, owner, (table.oid, &table.sql()), &columns).await?;
+        check_columns(transaction, owner, table.oid, &table.sql(), &columns).await?;
     }
     Ok(())
 }
@@ -366,11 +191,12 @@ pub async fn check_select(
 /// Refuses columns of a table that a role may not read.
 ///
 /// # Errors
-/// [`ViewsError::Right`].
-pub async fn may_select(
+/// [`ViewsError::Right`] with the missing grant.
+pub(crate) async fn check_columns(
     transaction: &impl GenericClient,
     role: &str,
-    (table, name): (u32, &str),
+    table: u32,
+    name: &str,
     columns: &[&str],
 ) -> Result<(), ViewsError> {
     let sql = "SELECT column_name FROM unnest($3::text[]) AS column_name \
@@ -387,18 +213,16 @@ pub async fn may_select(
     })
 }
 
-/// Gives a view to its owner, who may read and write its tables and read the changes of its sources, and nothing else.
-///
-/// # Errors
-/// What the server says.
-pub async fn hand_over(
+/// Makes its owner the owner of the PostgreSQL view, with the privileges to read and write the
+/// storage and to read recorded changes, and no others.
+pub(crate) async fn transfer_ownership(
     transaction: &Transaction<'_>,
     record: &Record,
-    built: &Built,
-    reads: &[Read],
+    built: &MaterializedView,
+    reads: &[ViewSource],
 ) -> Result<(), ViewsError> {
     if record.owner == VIEWS_ROLE {
-        return give_to_views_role(transaction, record.id).await;
+        return transfer_to_views_role(transaction, record.id).await;
     }
     let (id, owner) = (record.id, quoted(&record.owner));
     let mut all = vec![format!("GRANT USAGE ON SCHEMA egret TO {owner}")];
@@ -412,17 +236,19 @@ pub async fn hand_over(
         }
     }
     for read in reads {
-        if let Read::View(other) = read {
-            // What it shows is read from its storage, and what changed in it from where it tells that.
-            for table in remove::tables(transaction, *other).await? {
+        if let ViewSource::View(other) = read {
+            // The rows of the source are read from its storage, and its changes from its sinks.
+            for table in view_storage::tables(transaction, *other).await? {
                 let table = quoted(&table);
                 all.push(format!("GRANT SELECT ON egret.{table} TO {owner}"));
             }
         }
-        if let Read::Table { captured, .. } = read {
-            // A query that is computed as a whole does not read them.
-            let columns = captured.columns.iter().filter(|_| !built.is_whole);
-            let columns: String = columns
+        if let ViewSource::Table { captured, .. } = read {
+            // A query that is only recomputed does not read changes.
+            let columns: String = captured
+                .columns
+                .iter()
+                .filter(|_| !built.is_whole)
                 .map(|column| format!(", {}", quoted(&column.name)))
                 .collect();
             all.push(format!(

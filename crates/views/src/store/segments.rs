@@ -1,65 +1,49 @@
-//! The two tables that many changes are recorded in, in turn.
+//! The two segments in which the changes of a busy table are recorded by turns.
 //!
-//! One is written to. The other is drained: transactions that wrote to it end, and views see what is in it. Then it is truncated, and they
-//! change over where enough has come meanwhile. Whoever refreshes reads both, always, so that nothing depends on who writes where:
-//! a transaction that has not noticed that they changed over may write to either. A lock that is not to be had is tried for after the
-//! next refresh and by itself later; only after some such attempts is it waited for, briefly.
+//! One is written to. The other is drained: transactions that wrote to it end, and views apply its
+//! rows. Then it is truncated, and the two switch roles once enough has been written. A refresh
+//! always reads both, so that it does not matter which one a transaction writes to: one that has
+//! not noticed the switch may write to either. If a lock is not available, the attempt is repeated
+//! after the next refresh and by a timer; only after several attempts is the lock waited for,
+//! briefly.
 
-use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 
-use super::captures::{BRIEFLY, NO_WAIT};
 use super::identity;
-use crate::core::capture::{Recorder, Recording, Segment, TRANSACTION, create_second, segment};
+use super::locks::{LockWait, is_locked};
+use super::transaction_settings::NO_WAIT;
+use crate::core::capture::{
+    CaptureOptions, Recorder, Segment, TRANSACTION, create_second, segment,
+};
 use crate::error::ViewsError;
 
-/// How long a lock on a table for changes is waited for, behind which all others wait who use the table.
+/// Result of an attempt to switch segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockWait {
-    /// Not at all.
-    None,
-    /// Not so long that anybody would look for a deadlock.
-    Brief,
-}
-
-impl LockWait {
-    /// Locks a table alone until the end of the transaction.
-    pub fn lock(self, table: &str, mode: &str) -> String {
-        match self {
-            Self::None => format!("LOCK TABLE ONLY {table} IN {mode} MODE NOWAIT"),
-            Self::Brief => format!("{BRIEFLY}; LOCK TABLE ONLY {table} IN {mode} MODE"),
-        }
-    }
-}
-
-/// What became of the two segments of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// They have changed over.
+pub(crate) enum SwitchOutcome {
+    /// The segments have switched roles.
     Done,
-    /// They do not change over now.
+    /// A switch is not due, or not possible yet.
     NotDue,
-    /// The one that is drained is locked by another session.
+    /// The segment to be drained is locked by another session.
     Locked,
 }
 
-/// Where there are two they change over when there is more than this part of the size for which the second was made: what has been
-/// read is read again until then.
+/// With two segments, a switch is due at `segment_size` divided by this: until then each refresh
+/// reads applied rows again.
 const CHANGED_OVER: u64 = 8;
 
-/// What is in the segments of a table.
+/// State of the segments of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct Segments {
-    /// The one that is written to.
+pub(crate) struct Segments {
+    /// The segment that is written to.
     pub written: Segment,
-    /// The bytes of both; of the second, if there is one.
+    /// Bytes of the first segment, and of the second if it exists.
     bytes: (i64, Option<i64>),
     is_unlogged: bool,
 }
 
 impl Segments {
-    /// Bytes of one.
     fn bytes(&self, segment: Segment) -> i64 {
         match segment {
             Segment::First => self.bytes.0,
@@ -67,23 +51,22 @@ impl Segments {
         }
     }
 
-    /// Bytes of the one that is written to.
-    pub fn bytes_written(&self) -> i64 {
+    /// Bytes of the segment that is written to.
+    pub(crate) fn bytes_written(&self) -> i64 {
         self.bytes(self.written)
     }
 
-    /// Bytes of the one that is drained.
+    /// Bytes of the segment that is drained.
     fn bytes_drained(&self) -> i64 {
         self.bytes(self.written.other())
     }
 
-    /// Bytes of both.
-    pub fn bytes_of_both(&self) -> i64 {
+    pub(crate) fn bytes_of_both(&self) -> i64 {
         self.bytes_written() + self.bytes_drained()
     }
 
-    /// Whether the one that is written to has enough to be drained.
-    fn is_full(&self, recording: Recording) -> bool {
+    /// Whether the segment that is written to is large enough to be drained.
+    fn is_full(&self, recording: CaptureOptions) -> bool {
         let size = match self.bytes.1 {
             Some(_) => recording.segment_size / CHANGED_OVER,
             None => recording.segment_size,
@@ -91,18 +74,18 @@ impl Segments {
         self.bytes_written().unsigned_abs() > size
     }
 
-    /// Whether there is something to be drained, or to change over for.
-    pub fn are_to_turn(&self, recording: Recording) -> bool {
+    /// Whether there is something to drain, or a switch is due.
+    pub(crate) fn need_switch(&self, recording: CaptureOptions) -> bool {
         self.bytes_drained() > 0 || self.is_full(recording)
     }
 }
 
-/// What is in the segments $2 and $3 of a capture, as columns that [`segments_of`] reads.
+/// State of the segments $2 and $3 of a capture, as columns for [`segments_of`].
 pub const SEGMENTS: &str = "capture.segment, capture.is_unlogged, pg_catalog.pg_relation_size(pg_catalog.to_regclass($2)) AS first, \
      pg_catalog.pg_relation_size(pg_catalog.to_regclass($3)) AS second";
 
-/// The same, of a row. None where they are gone.
-pub fn segments_of(row: &Row) -> Option<Segments> {
+/// Reads [`SEGMENTS`] from a row. None if the tables are gone.
+pub(crate) fn segments_of(row: &Row) -> Option<Segments> {
     Some(Segments {
         written: Segment::numbered(row.get("segment")),
         bytes: (row.get::<_, Option<i64>>("first")?, row.get("second")),
@@ -110,21 +93,19 @@ pub fn segments_of(row: &Row) -> Option<Segments> {
     })
 }
 
-/// What is in the segments of a table whose changes are recorded; nothing where that has ended.
+/// State of the segments of a capture; none if it does not exist any more.
 async fn segments(transaction: &Transaction<'_>, id: i64) -> Result<Option<Segments>, ViewsError> {
     let sql = format!("SELECT {SEGMENTS} FROM egret.view_capture AS capture WHERE capture.id = $1");
-    let names = [Segment::First, Segment::Second].map(|one| segment(id, one));
+    let names = [Segment::First, Segment::Second].map(|which| segment(id, which));
     let row = transaction
         .query_opt(&sql, &[&id, &names[0], &names[1]])
         .await?;
     Ok(row.as_ref().and_then(segments_of))
 }
 
-/// Has all columns of a table recorded for which there is a place, in the segment that is written to.
-///
-/// # Errors
-/// What the server says.
-pub async fn record_all(
+/// Makes the trigger function record all columns that the table for changes has, in the segment
+/// that is written to.
+pub(crate) async fn record_all_columns(
     transaction: &Transaction<'_>,
     id: i64,
     size_max: u64,
@@ -133,17 +114,18 @@ pub async fn record_all(
         None => Ok(()),
         Some(found) => {
             let drained = found.bytes_drained().unsigned_abs();
-            let into = (found.written, size_max.saturating_sub(drained));
-            record(transaction, id, into).await
+            let size_max = size_max.saturating_sub(drained);
+            set_recorder(transaction, id, found.written, size_max).await
         }
     }
 }
 
-/// The same, in a segment, up to a size.
-async fn record(
+/// Makes the trigger function record in this segment, up to a size.
+async fn set_recorder(
     transaction: &Transaction<'_>,
     id: i64,
-    (into, size_max): (Segment, u64),
+    into: Segment,
+    size_max: u64,
 ) -> Result<(), ViewsError> {
     let first = segment(id, Segment::First);
     let places = transaction
@@ -161,75 +143,76 @@ async fn record(
     Ok(())
 }
 
-/// Truncates the segment that is drained, where that can be done now, and has the two change over where enough has come. Makes the
-/// second where there is none.
-///
-/// # Errors
-/// What the server says.
-pub async fn turn(
+/// Truncates the drained segment, if that is possible, and switches roles if that is due. Creates
+/// the second segment if there is none.
+pub(crate) async fn drain_and_switch(
     client: &mut Client,
     id: i64,
-    recording: Recording,
+    recording: CaptureOptions,
     wait: LockWait,
-) -> Result<Turn, ViewsError> {
+) -> Result<SwitchOutcome, ViewsError> {
     if !has_second(client, id, recording).await? {
-        return Ok(Turn::NotDue);
+        return Ok(SwitchOutcome::NotDue);
     }
     let transaction = client.transaction().await?;
     transaction.batch_execute(NO_WAIT).await?;
-    let Some(found) = alone(&transaction, id).await? else {
-        return Ok(Turn::NotDue);
+    let Some(found) = lock_capture(&transaction, id).await? else {
+        return Ok(SwitchOutcome::NotDue);
     };
     let (written, drained) = (found.written, found.written.other());
     let is_left = found.bytes_drained() > 0;
     if is_left {
-        match is_seen(&transaction, id, drained, wait).await? {
+        match is_applied(&transaction, id, drained, wait).await? {
             Some(true) => {}
-            Some(false) => return Ok(Turn::NotDue),
-            None => return Ok(Turn::Locked),
+            Some(false) => return Ok(SwitchOutcome::NotDue),
+            None => return Ok(SwitchOutcome::Locked),
         }
     }
     let turns = found.is_full(recording)
-        && (drained == Segment::First || is_known(&transaction, id).await?);
+        && (drained == Segment::First || is_second_known(&transaction, id).await?);
     if !turns && !is_left {
-        return Ok(Turn::NotDue);
+        return Ok(SwitchOutcome::NotDue);
     }
     let bytes_written = found.bytes_written().unsigned_abs();
-    let into = match turns {
-        true => (drained, recording.size_max.saturating_sub(bytes_written)),
-        // Nothing is left in the other that counted against it.
-        false => (written, recording.size_max),
+    let (into, size_max) = if turns {
+        (drained, recording.size_max.saturating_sub(bytes_written))
+    } else {
+        (written, recording.size_max)
     };
-    record(&transaction, id, into).await?;
+    set_recorder(&transaction, id, into, size_max).await?;
     if is_left {
         let table = segment(id, drained);
         let lock = wait.lock(&table, "ACCESS EXCLUSIVE");
         if !is_locked(&transaction, &lock).await? {
-            return Ok(Turn::Locked);
+            return Ok(SwitchOutcome::Locked);
         }
         let truncate = format!("TRUNCATE ONLY {table}");
         transaction.batch_execute(&truncate).await?;
     }
     transaction.commit().await?;
-    Ok(if turns { Turn::Done } else { Turn::NotDue })
+    Ok(if turns {
+        SwitchOutcome::Done
+    } else {
+        SwitchOutcome::NotDue
+    })
 }
 
-/// Makes the second segment where it is wanted and there is none, in a transaction before the one after which anybody writes to it:
-/// whoever plans a statement from then on knows of it.
+/// Creates the second segment if it is due. It commits before the transaction after which it is
+/// written to: a statement that is planned from then on reads it.
 async fn has_second(
     client: &mut Client,
     id: i64,
-    recording: Recording,
+    recording: CaptureOptions,
 ) -> Result<bool, ViewsError> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(NO_WAIT).await?;
-    let Some(found) = alone(&transaction, id).await? else {
+    let Some(found) = lock_capture(&transaction, id).await? else {
         return Ok(false);
     };
     if found.bytes.1.is_some() {
         return Ok(true);
     }
-    // Writers do not wait for this, but it would wait for a vacuum.
+    // The lock does not block writers, but it conflicts with a vacuum.
     let first = segment(id, Segment::First);
     let lock = LockWait::None.lock(&first, "SHARE UPDATE EXCLUSIVE");
     if !found.is_full(recording) || !is_locked(&transaction, &lock).await? {
@@ -238,14 +221,17 @@ async fn has_second(
     for statement in create_second(id, found.is_unlogged) {
         transaction.batch_execute(&statement).await?;
     }
-    identity::identify(&transaction).await?;
+    identity::set_identities(&transaction).await?;
     transaction.commit().await?;
     Ok(true)
 }
 
-/// What is in the segments, where nobody else is about to change what is recorded, until the end of the transaction: whoever makes a
-/// view holds its captures, and so does another Egret.
-async fn alone(transaction: &Transaction<'_>, id: i64) -> Result<Option<Segments>, ViewsError> {
+/// Locks the capture until the end of the transaction and returns the state of its segments. None
+/// if another transaction has locked it: one that creates a view, or another Egret process.
+async fn lock_capture(
+    transaction: &Transaction<'_>,
+    id: i64,
+) -> Result<Option<Segments>, ViewsError> {
     let sql = "SELECT FROM egret.view_capture WHERE id = $1 AND view IS NULL FOR NO KEY UPDATE SKIP LOCKED";
     match transaction.query_opt(sql, &[&id]).await? {
         Some(_) => segments(transaction, id).await,
@@ -253,9 +239,9 @@ async fn alone(transaction: &Transaction<'_>, id: i64) -> Result<Option<Segments
     }
 }
 
-/// Whether everybody who reads the table for changes knows that it has a second segment. Who planned to read it before there was one
-/// has had a lock on it ever since.
-async fn is_known(transaction: &Transaction<'_>, id: i64) -> Result<bool, ViewsError> {
+/// Whether all readers of the table for changes know its second segment. A reader that planned its
+/// query before the segment existed has held a lock on the table ever since.
+async fn is_second_known(transaction: &Transaction<'_>, id: i64) -> Result<bool, ViewsError> {
     let sql = "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS lock \
                JOIN pg_catalog.pg_database AS here ON here.oid = lock.database AND here.datname = pg_catalog.current_database() \
                WHERE lock.relation = pg_catalog.to_regclass($1) AND lock.mode = 'AccessShareLock' \
@@ -264,10 +250,10 @@ async fn is_known(transaction: &Transaction<'_>, id: i64) -> Result<bool, ViewsE
     Ok(transaction.query_one(sql, &[&first]).await?.get(0))
 }
 
-/// Whether every view has seen what is in a segment, and nobody is about to write to it, until the end of the transaction; none: somebody
-/// is about to. A view that is claimed after this was looked at reads tables after whatever is in the segment was committed: it does not
-/// need that.
-async fn is_seen(
+/// Locks a segment against writers until the end of the transaction, and returns whether every view
+/// has applied its rows; none if it cannot be locked. A view that is claimed later reads its tables
+/// after the rows of the segment were committed, and does not need them.
+async fn is_applied(
     transaction: &Transaction<'_>,
     id: i64,
     drained: Segment,
@@ -277,7 +263,7 @@ async fn is_seen(
     if !is_locked(transaction, &wait.lock(&table, "SHARE")).await? {
         return Ok(None);
     }
-    // By a statement of its own, which sees what was committed before the lock was had.
+    // A statement of its own: its snapshot is taken after the lock.
     let frontiers = format!("SELECT {FRONTIERS}");
     let seen: Vec<String> = transaction.query_one(&frontiers, &[&id]).await?.get(0);
     if seen.is_empty() {
@@ -287,27 +273,18 @@ async fn is_seen(
         "SELECT NOT EXISTS (SELECT FROM ONLY {table} WHERE NOT ({}))",
         visible_in(seen.len())
     );
-    let values: Vec<&(dyn ToSql + Sync)> = seen.iter().map(|one| one as _).collect();
+    let values: Vec<&(dyn ToSql + Sync)> = seen.iter().map(|snapshot| snapshot as _).collect();
     Ok(Some(transaction.query_one(&unseen, &values).await?.get(0)))
 }
 
-/// How far the views have come that need what changes in a table.
-pub const FRONTIERS: &str = "ARRAY(SELECT DISTINCT v.snapshot::text FROM egret.view AS v JOIN egret.view_table AS t ON t.view = v.id \
+/// Snapshots of the views that need the changes of a table.
+pub(crate) const FRONTIERS: &str = "ARRAY(SELECT DISTINCT v.snapshot::text FROM egret.view AS v JOIN egret.view_table AS t ON t.view = v.id \
      WHERE t.capture = $1 AND v.snapshot IS NOT NULL AND v.state <> 'suspended')";
 
-/// Whether a change is seen in each of so many snapshots. Each is read once, not for every row.
-pub fn visible_in(snapshots: usize) -> String {
+/// Condition that a change is visible in each of so many snapshots, each of which is parsed once.
+pub(crate) fn visible_in(snapshots: usize) -> String {
     let each = (1..=snapshots).map(|at| {
         format!("pg_visible_in_snapshot({TRANSACTION}, (SELECT ${at}::text::pg_snapshot))")
     });
     each.collect::<Vec<_>>().join(" AND ")
-}
-
-/// Takes a lock that is not waited for. Where it is not to be had the transaction has failed.
-pub async fn is_locked(transaction: &Transaction<'_>, lock: &str) -> Result<bool, ViewsError> {
-    match transaction.batch_execute(lock).await {
-        Ok(()) => Ok(true),
-        Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }

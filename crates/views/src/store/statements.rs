@@ -1,4 +1,4 @@
-//! Statements that a session has prepared, so that they are not parsed and planned anew with every refresh.
+//! Prepared statements of a session, so that refreshes do not parse and plan them again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,39 +9,39 @@ use futures_util::future::{join_all, join3};
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{GenericClient, Row, Statement};
 
-use super::footing::Footing;
+use super::catalog_fingerprint::CatalogFingerprint;
 use crate::error::ViewsError;
 
-/// A query with its values.
+/// A query with its parameters.
 pub type Query<'a> = (&'a str, &'a [&'a (dyn ToSql + Sync)]);
 
-/// What is sent to the server at once. It does one after the other, but is not waited for in between: nothing must depend on what
-/// something before it says.
+/// Queries that are sent without waiting in between (pipelining). The server executes them in
+/// order; none may depend on the result of one before it.
 #[derive(Clone, Copy, Default)]
-pub struct Flight<'a> {
-    /// Queries that come first, …
+pub struct Pipeline<'a> {
+    /// Prepared queries that come first, …
     pub before: &'a [Query<'a>],
     /// … statements that are not prepared, if any, …
     pub plain: &'a str,
-    /// … and more queries.
+    /// … and more prepared queries.
     pub queries: &'a [Query<'a>],
 }
 
-/// The rows of queries, each or what the server said, in the order in which they were asked.
+/// The rows or the error of each query, in the order in which they were sent.
 pub type Answers = Vec<Result<Vec<Row>, ViewsError>>;
 
-/// Beyond so many they are given up.
+/// Number of statements beyond which all are discarded.
 const STATEMENTS_MAX: usize = 512;
 
 /// The prepared statements of one session.
 #[derive(Default)]
 pub struct Statements {
     prepared: HashMap<String, Statement>,
-    /// The server and database that the session is in, once they have been asked for.
+    /// The server and database of the session, once they are known.
     server: Option<String>,
-    /// What was found of views that are refreshed together, by their numbers.
-    footings: HashMap<Vec<i64>, Arc<Footing>>,
-    /// Whether the session is not to be used any more.
+    /// Fingerprints of views that are refreshed together, by their numbers.
+    fingerprints: HashMap<Vec<i64>, Arc<CatalogFingerprint>>,
+    /// Whether the session must be closed and not be used again.
     pub is_spoiled: bool,
 }
 
@@ -62,16 +62,13 @@ impl Statements {
         Ok(statement)
     }
 
-    /// Uses none of what is prepared any more, and has the session closed after this.
+    /// Discards the prepared statements, and has the session closed after its use.
     pub fn spoil(&mut self) {
         self.prepared.clear();
         self.is_spoiled = true;
     }
 
-    /// The rows of a query.
-    ///
-    /// # Errors
-    /// What the server says.
+    /// Executes a query and returns its rows.
     pub async fn query(
         &mut self,
         client: &impl GenericClient,
@@ -82,23 +79,24 @@ impl Statements {
         Ok(client.query(&statement, values).await?)
     }
 
-    /// What the server says to the queries of a flight.
+    /// Sends a pipeline and returns the results of its queries.
     ///
     /// # Errors
-    /// What the server says of statements that it cannot prepare, and of those that are not.
-    pub async fn fly(
+    /// A statement cannot be prepared, or one of the plain statements fails.
+    pub(crate) async fn execute_pipeline(
         &mut self,
         client: &impl GenericClient,
-        flight: Flight<'_>,
+        pipeline: Pipeline<'_>,
     ) -> Result<Answers, ViewsError> {
-        let Flight {
+        let Pipeline {
             before,
             plain,
             queries,
-        } = flight;
+        } = pipeline;
         let is_known = |(sql, _): &Query<'_>| self.prepared.contains_key(*sql);
         let mut answers = Vec::new();
-        // To prepare one may take a snapshot, which nothing may that comes before what is not prepared has been done.
+        // Preparing a statement may take a snapshot, and there must be none before the plain
+        // statements are done.
         if !plain.is_empty() && !queries.iter().all(is_known) {
             for (sql, values) in before {
                 answers.push(self.query(client, sql, values).await);
@@ -107,44 +105,45 @@ impl Statements {
                 }
             }
             client.batch_execute(plain).await?;
-            answers.extend(self.all(client, queries).await?);
+            answers.extend(self.query_all(client, queries).await?);
             return Ok(answers);
         }
         let before = self.prepare_all(client, before).await?;
         let queries = self.prepare_all(client, queries).await?;
-        let done = async {
-            match plain.is_empty() {
-                true => Ok(()),
-                false => client.batch_execute(plain).await,
+        let plain_result = async {
+            if plain.is_empty() {
+                Ok(())
+            } else {
+                client.batch_execute(plain).await
             }
         };
         // Each is sent when it is first polled.
-        let (first, done, others) = join3(
-            join_all(ask(client, &before)),
-            done,
-            join_all(ask(client, &queries)),
+        let (first, plain_result, others) = join3(
+            join_all(send_all(client, &before)),
+            plain_result,
+            join_all(send_all(client, &queries)),
         )
         .await;
         answers.extend(first);
-        // Where something failed before it, that says more.
+        // If a query before it failed, that error is the cause.
         if answers.iter().all(Result::is_ok) {
-            done?;
+            plain_result?;
         }
         answers.extend(others);
         Ok(answers)
     }
 
-    /// What the server says to several queries that are sent at once.
+    /// Sends several queries at once and returns their results.
     ///
     /// # Errors
-    /// What the server says of statements that it cannot prepare.
-    pub async fn all(
+    /// A statement cannot be prepared.
+    pub(crate) async fn query_all(
         &mut self,
         client: &impl GenericClient,
         queries: &[Query<'_>],
     ) -> Result<Answers, ViewsError> {
         let prepared = self.prepare_all(client, queries).await?;
-        Ok(join_all(ask(client, &prepared)).await)
+        Ok(join_all(send_all(client, &prepared)).await)
     }
 
     async fn prepare_all<'a>(
@@ -159,10 +158,7 @@ impl Statements {
         Ok(all)
     }
 
-    /// The server and database that the session is in, as `egret.view_place()` begins.
-    ///
-    /// # Errors
-    /// What the server says.
+    /// The server and database of the session, as `egret.view_place()` begins.
     pub async fn server(&mut self, client: &impl GenericClient) -> Result<String, ViewsError> {
         if let Some(server) = &self.server {
             return Ok(server.clone());
@@ -173,23 +169,23 @@ impl Statements {
         Ok(self.server.insert(row.get("server")).clone())
     }
 
-    /// What was found of these views.
-    pub fn footing(&self, views: &[i64]) -> Option<Arc<Footing>> {
-        self.footings.get(views).cloned()
+    /// The fingerprint of these views, if it is known.
+    pub(crate) fn fingerprint(&self, views: &[i64]) -> Option<Arc<CatalogFingerprint>> {
+        self.fingerprints.get(views).cloned()
     }
 
-    /// Keeps what was found of these views.
-    pub fn keep_footing(&mut self, views: Vec<i64>, footing: Footing) {
-        if self.footings.len() >= STATEMENTS_MAX {
-            self.footings.clear();
+    /// Stores the fingerprint of these views.
+    pub(crate) fn keep_fingerprint(&mut self, views: Vec<i64>, fingerprint: CatalogFingerprint) {
+        if self.fingerprints.len() >= STATEMENTS_MAX {
+            self.fingerprints.clear();
         }
-        self.footings.insert(views, Arc::new(footing));
+        self.fingerprints.insert(views, Arc::new(fingerprint));
     }
 
-    /// Sends a query whose answer nobody waits for.
+    /// Sends a query without waiting for its answer.
     ///
     /// # Errors
-    /// What the server says of a statement that it cannot prepare, and that it cannot be reached.
+    /// The statement cannot be prepared, or the connection is closed.
     pub async fn send(
         &mut self,
         client: &impl GenericClient,
@@ -203,10 +199,7 @@ impl Statements {
         }
     }
 
-    /// The row of a query that has exactly one.
-    ///
-    /// # Errors
-    /// What the server says.
+    /// Executes a query that returns exactly one row.
     pub async fn query_one(
         &mut self,
         client: &impl GenericClient,
@@ -220,7 +213,7 @@ impl Statements {
 
 type Prepared<'a> = (Statement, &'a [&'a (dyn ToSql + Sync)]);
 
-fn ask<'a>(
+fn send_all<'a>(
     client: &'a impl GenericClient,
     prepared: &'a [Prepared<'a>],
 ) -> impl Iterator<Item = impl Future<Output = Result<Vec<Row>, ViewsError>>> {

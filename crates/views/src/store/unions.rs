@@ -1,29 +1,29 @@
-//! The types of UNION ALL: each side by itself gives those that the server finds for all of them together.
+//! Types of UNION ALL: gives each side by itself the types that the server finds for all of them
+//! together.
 //!
-//! What changed in one side is computed without the others, where nothing would say that its integers are decimal numbers.
+//! Changes of one side are computed without the others: nothing else would say that its integers
+//! are decimal numbers.
 
 use std::collections::BTreeMap;
 
 use egret_postgres::tokio_postgres::Transaction;
 
-use super::describe::{Column, columns};
+use super::describe::columns;
+use super::query_description::Column;
 use crate::core::compile::probe;
 use crate::core::expression::ColumnId;
 use crate::core::sql::SourceSql;
 use crate::core::tree::{Node, Source};
 use crate::error::ViewsError;
 
-/// Casts the columns of the sides of every UNION ALL that have another type, or another collation, than the whole.
-///
-/// # Errors
-/// What the server says.
-pub async fn align(
+/// Casts the columns of each side of a UNION ALL to the types and collations of the whole.
+pub(crate) async fn align_types(
     transaction: &mut Transaction<'_>,
     node: &mut Node,
     sources: &BTreeMap<Source, SourceSql>,
 ) -> Result<(), ViewsError> {
     for input in node.inputs_mut() {
-        Box::pin(align(transaction, input, sources)).await?;
+        Box::pin(align_types(transaction, input, sources)).await?;
     }
     match node {
         Node::UnionAll { .. } => align_sides(transaction, node, sources).await,
@@ -36,12 +36,12 @@ async fn align_sides(
     union: &mut Node,
     sources: &BTreeMap<Source, SourceSql>,
 ) -> Result<(), ViewsError> {
-    let wanted = types(transaction, union, &union.columns(), sources).await?;
+    let wanted = column_types(transaction, union, &union.columns(), sources).await?;
     let Node::UnionAll { inputs, .. } = union else {
         return Ok(());
     };
     for (input, mapped) in inputs {
-        let found = types(transaction, input, mapped, sources).await?;
+        let found = column_types(transaction, input, mapped, sources).await?;
         let Node::Project { columns, .. } = input else {
             continue;
         };
@@ -54,8 +54,10 @@ async fn align_sides(
                 *expression = expression.cast(&wanted.base_type);
             }
             if wanted.collation != found.collation {
-                let collation = wanted.collation.as_deref();
-                let collation = collation.unwrap_or("pg_catalog.\"default\"");
+                let collation = wanted
+                    .collation
+                    .as_deref()
+                    .unwrap_or("pg_catalog.\"default\"");
                 *expression = expression.within("(", &format!(") COLLATE {collation}"));
             }
         }
@@ -64,7 +66,7 @@ async fn align_sides(
 }
 
 /// The columns of a node, as the server describes them.
-async fn types(
+async fn column_types(
     transaction: &mut Transaction<'_>,
     node: &Node,
     ids: &[ColumnId],

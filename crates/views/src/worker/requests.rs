@@ -1,32 +1,32 @@
-//! Does what was asked for from SQL.
+//! Executes requests that roles have made from SQL.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::keeper::Keeper;
+use super::create::{create, fill, withdraw};
+use super::refresh_worker::ViewRefreshWorker;
 use super::session::Session;
-use crate::api::{fill, make, refreshed, withdraw};
 use crate::error::ViewsError;
-use crate::store::refresh::Besides;
-use crate::store::requests::{Asked, Request, done, waiting};
+use crate::store::refresh::request::RefreshOptions;
+use crate::store::requests::{Request, RequestOp, finish, open_requests};
 use crate::store::{registry, remove};
 
-/// How often it is looked for what was asked for.
+/// How often requests are looked for.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// How long it is waited after an interruption.
+/// Pause after an error.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Does what is asked for in a database, until everything stops.
-pub async fn serve(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
+/// Executes the requests of a database until the engine stops.
+pub async fn run(worker: Arc<ViewRefreshWorker>, mut stopping: watch::Receiver<bool>) {
     while !*stopping.borrow() {
-        let wait = match serve_waiting(&keeper).await {
+        let wait = match execute_open(&worker).await {
             Ok(()) => EVERY,
             Err(error) => {
-                let database = &keeper.database;
-                tracing::debug!(%error, database, "requests for views could not be looked for");
+                let database = &worker.database;
+                tracing::debug!(%error, database, "cannot read the requests for views");
                 AGAIN
             }
         };
@@ -37,54 +37,59 @@ pub async fn serve(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
     }
 }
 
-/// Does what waits. What a request fails of is remembered with it.
-async fn serve_waiting(keeper: &Arc<Keeper>) -> Result<(), ViewsError> {
-    let mut session = keeper.session().await?;
-    let requests = waiting(&session.client, &mut session.statements).await?;
+/// Executes the waiting requests. The error of a request is stored with it.
+async fn execute_open(worker: &Arc<ViewRefreshWorker>) -> Result<(), ViewsError> {
+    let mut session = worker.session().await?;
+    let requests = open_requests(&session.client, &mut session.statements).await?;
     for request in &requests {
-        let outcome = answer(keeper, &mut session, request).await;
+        let outcome = execute(worker, &mut session, request).await;
         let error = outcome.err().map(|error| error.to_string());
-        done(&session.client, request.id, error.as_deref()).await?;
-        keeper.tell();
+        finish(&session.client, request.id, error.as_deref()).await?;
+        worker.announce_change();
     }
-    keeper.give_back(session);
+    worker.return_session(session);
     Ok(())
 }
 
-async fn answer(
-    keeper: &Arc<Keeper>,
+async fn execute(
+    worker: &Arc<ViewRefreshWorker>,
     session: &mut Session,
     request: &Request,
 ) -> Result<(), ViewsError> {
     let name = match &request.what {
-        Asked::Create(view, resolved) => {
-            let made = make(keeper, session, view, Some(resolved)).await?;
-            return match fill(keeper, &made).await {
+        RequestOp::Create(view, resolved) => {
+            let record = create(worker, session, view, Some(resolved)).await?;
+            return match fill(worker, &record).await {
                 Ok(()) => Ok(()),
-                Err(unfilled) => Err(withdraw(keeper, &made, unfilled).await?),
+                Err(error) => Err(withdraw(worker, &record, error).await?),
             };
         }
-        Asked::Invalid(reason) => {
+        RequestOp::Invalid(reason) => {
             return Err(ViewsError::Invalid {
                 what: "view",
                 reason: reason.clone(),
             });
         }
-        Asked::Drop(name) | Asked::Refresh(name) => name,
+        RequestOp::Drop(name) | RequestOp::Refresh(name) => name,
     };
     let Session { client, statements } = &mut *session;
-    let record = registry::find(client, statements, name).await?;
-    let record = record.ok_or_else(|| ViewsError::NotFound {
-        name: name.to_string(),
-    })?;
+    let record = registry::find(client, statements, name)
+        .await?
+        .ok_or_else(|| ViewsError::NotFound {
+            name: name.to_string(),
+        })?;
     let id = record.id;
     match &request.what {
-        Asked::Drop(_) => {
-            remove::remove(&mut session.client, &record, keeper.patience()).await?;
-            keeper.unload(id);
-            keeper.forget_costs(id);
+        RequestOp::Drop(_) => {
+            remove::remove(&mut session.client, &record, worker.lock_retry_policy()).await?;
+            worker.unload(id);
+            worker.discard_costs(id);
         }
-        _ => _ = refreshed(keeper, &record, Besides::default()).await?,
+        _ => {
+            _ = worker
+                .refresh_record(&record, RefreshOptions::default())
+                .await?
+        }
     }
     Ok(())
 }

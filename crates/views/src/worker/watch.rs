@@ -1,72 +1,74 @@
-//! Looks for databases that have views, and has each of them kept.
+//! Finds the databases that have views, and starts a refresh loop for each.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::condition::ConditionSet;
+use egret_base::sync::lock;
 use egret_postgres::database_watch::{DatabaseVisitor, DatabaseWatch};
 use egret_postgres::databases::is_gone;
 use tokio::task::JoinHandle;
 
-use super::keep;
-use super::keeper::lock;
-use crate::api::Views;
+use super::refresh_loop;
+use super::refresh_workers::RefreshWorkers;
 use crate::error::ViewsError;
 
-/// How long a refresh that is under way may take to end when everything stops.
+/// How long a running refresh may take to end when the engine stops.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// The databases whose views are kept.
-struct KeptDatabases {
-    views: Views,
+/// Refresh loops by database.
+struct WatchedDatabases {
+    workers: Arc<RefreshWorkers>,
     tasks: Mutex<BTreeMap<String, JoinHandle<()>>>,
 }
 
-impl DatabaseVisitor for KeptDatabases {
+impl DatabaseVisitor for WatchedDatabases {
     type Error = ViewsError;
 
-    /// Has a database with views kept that is not. A session stays open where there are views only: others could not drop
-    /// their database.
+    /// Starts the refresh loop of a database with views, if it does not run. A session stays open
+    /// only in databases with views: it would keep an owner from dropping the database.
     async fn visit(&self, database: &str) -> Result<(), ViewsError> {
-        let is_kept = lock(&self.tasks)
+        let is_running = lock(&self.tasks)
             .get(database)
             .is_some_and(|task| !task.is_finished());
-        if is_kept {
+        if is_running {
             return Ok(());
         }
-        let keeper = self.views.keeper(database);
-        let is_installed = match keeper.look().await {
+        let worker = self.workers.worker(database);
+        let is_installed = match worker.inspect().await {
             Err(ViewsError::Postgres(error)) if is_gone(&error) => false,
             is_installed => is_installed?,
         };
         if is_installed {
-            let stopping = self.views.inner.stopping.subscribe();
-            let task = tokio::spawn(keep(keeper, stopping));
+            let stopping = self.workers.stopping.subscribe();
+            let task = tokio::spawn(refresh_loop::run(worker, stopping));
             lock(&self.tasks).insert(database.to_owned(), task);
         }
         Ok(())
     }
 }
 
-/// Looks for databases with views and has them kept, until everything stops.
-pub(crate) async fn watch_over(views: Views) {
-    let stopping = views.inner.stopping.subscribe();
+/// Looks for databases with views and keeps these fresh, until the engine stops.
+pub(crate) async fn watch_over(workers: Arc<RefreshWorkers>) {
+    let stopping = workers.stopping.subscribe();
     let faults = ConditionSet::new("views_databases_unreadable");
-    let databases = views.inner.shared.databases.clone();
+    let databases = workers.context.databases.clone();
     let watch = DatabaseWatch::new(databases, faults, "views");
-    let kept = KeptDatabases {
-        views,
+    let watched = WatchedDatabases {
+        workers,
         tasks: Mutex::default(),
     };
-    let changed = &kept.views.inner.changed;
-    watch.run(&kept, Duration::ZERO, changed, stopping).await;
-    let tasks = std::mem::take(&mut *lock(&kept.tasks));
+    let changed = &watched.workers.changed;
+    watch.run(&watched, Duration::ZERO, changed, stopping).await;
+    let tasks = std::mem::take(&mut *lock(&watched.tasks));
     for (database, mut task) in tasks {
         match tokio::time::timeout(STOP_MAX, &mut task).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, database, "the keeper of views ended badly"),
-            // What it was at is rolled back, and done again at the next start.
+            Ok(Err(error)) => {
+                tracing::error!(%error, database, "view refresh worker stopped with an error")
+            }
+            // The transaction under way is rolled back, and repeated after the next start.
             Err(_) => task.abort(),
         }
     }

@@ -6,19 +6,19 @@ use egret_views::testing::{Refreshable, create, install};
 
 const QUERY: &str = "SELECT c, count(*) AS n, sum(d) AS s FROM t GROUP BY c";
 
-struct World {
+struct CaptureFixture {
     client: Client,
     view: Refreshable,
     _database: TestDatabase,
 }
 
-impl World {
+impl CaptureFixture {
     async fn new(version: u32, setup: &str) -> Self {
         let database = TestDatabase::create(version).await;
         let mut client = database.connect().await;
         install(&mut client).await.unwrap();
         client.batch_execute(setup).await.unwrap();
-        let view = create(&mut client, ("public", "v"), QUERY).await.unwrap();
+        let view = create(&mut client, "public", "v", QUERY).await.unwrap();
         view.refresh(&mut client).await.unwrap();
         Self {
             client,
@@ -27,11 +27,15 @@ impl World {
         }
     }
 
-    /// Changes something; returns whether the view was computed anew. It is what its query says then.
+    /// Changes something; returns whether the view was computed anew. It is what its query says
+    /// then.
     async fn after(&mut self, change: &str) -> bool {
         self.client.batch_execute(change).await.unwrap();
-        let refreshed = self.view.refresh(&mut self.client).await;
-        let refreshed = refreshed.unwrap_or_else(|error| panic!("{change}: {error:?}"));
+        let refreshed = self
+            .view
+            .refresh(&mut self.client)
+            .await
+            .unwrap_or_else(|error| panic!("{change}: {error:?}"));
         let sql = format!(
             "SELECT count(*) FROM ((TABLE v EXCEPT ALL {QUERY}) UNION ALL ({QUERY} EXCEPT ALL TABLE v)) AS d"
         );
@@ -47,7 +51,7 @@ const TABLE: &str = "CREATE TABLE t (id int PRIMARY KEY, c text, d int, extra te
 #[tokio::test]
 async fn whatever_changes_rows() {
     for version in [15, 18] {
-        let mut world = World::new(version, TABLE).await;
+        let mut world = CaptureFixture::new(version, TABLE).await;
         let changes = [
             "INSERT INTO t VALUES (10, 'a', 1), (11, NULL, NULL)",
             "UPDATE t SET d = d + 1 WHERE c = 'a'",
@@ -78,14 +82,14 @@ async fn a_row_that_goes_with_another() {
     let setup = "CREATE TABLE parent (id int PRIMARY KEY); INSERT INTO parent VALUES (1), (2), (3); \
         CREATE TABLE t (id int PRIMARY KEY, c text, d int REFERENCES parent ON DELETE CASCADE ON UPDATE SET NULL); \
         INSERT INTO t VALUES (1, 'a', 1), (2, 'a', 2), (3, 'b', 2), (4, 'b', 3);";
-    let mut world = World::new(18, setup).await;
+    let mut world = CaptureFixture::new(18, setup).await;
     assert!(!world.after("DELETE FROM parent WHERE id = 2").await);
     assert!(!world.after("UPDATE parent SET id = 30 WHERE id = 3").await);
 }
 
 #[tokio::test]
 async fn what_rows_do_not_say_computes_it_anew() {
-    let mut world = World::new(18, TABLE).await;
+    let mut world = CaptureFixture::new(18, TABLE).await;
     assert!(world.after("TRUNCATE t").await);
     assert!(
         world
@@ -99,7 +103,7 @@ async fn what_rows_do_not_say_computes_it_anew() {
 
 #[tokio::test]
 async fn no_statement_fails_when_a_column_has_gone_or_changed() {
-    let mut world = World::new(18, TABLE).await;
+    let mut world = CaptureFixture::new(18, TABLE).await;
     let client = &mut world.client;
     let wider = "ALTER TABLE t ALTER COLUMN d TYPE bigint";
     client.batch_execute(wider).await.unwrap();
@@ -132,7 +136,8 @@ async fn no_statement_fails_when_a_column_has_gone_or_changed() {
     }
     let sql = "SELECT count(*) FILTER (WHERE egret_weight = 0) FROM egret.changes_1";
     let breaks: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
-    // All of those since the type changed. A column that is not there is null, of the type that was recorded.
+    // All of those since the type changed. A column that is not there is null, of the type that was
+    // recorded.
     assert_eq!(breaks, 4);
 }
 
@@ -145,7 +150,7 @@ async fn partitions_are_watched_whichever_table_a_statement_names() {
         CREATE TABLE high PARTITION OF t FOR VALUES FROM (100) TO (200); \
         CREATE TABLE alone (id int, c text, d int); INSERT INTO alone VALUES (250, 'q', 1); \
         INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2), (100, 'c', 3);";
-    let mut world = World::new(15, setup).await;
+    let mut world = CaptureFixture::new(15, setup).await;
     for change in [
         "INSERT INTO t VALUES (3, 'a', 5), (150, 'x', 6)",
         "INSERT INTO low_b VALUES (7, 4, 'b')",
@@ -179,7 +184,7 @@ async fn partitions_are_watched_whichever_table_a_statement_names() {
 #[tokio::test]
 async fn an_update_that_leaves_what_is_needed_as_it_was_is_not_recorded() {
     for version in [15, 18] {
-        let mut world = World::new(version, TABLE).await;
+        let mut world = CaptureFixture::new(version, TABLE).await;
         let recorded = "SELECT count(*) FROM egret.changes_1";
         for (change, changes) in [
             ("UPDATE t SET extra = 'other'", 0),

@@ -20,15 +20,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::lifecycle::Service;
-use egret_base::settings::{Size, Span};
-use egret_base::{Coded, SystemClock};
+use egret_base::settings::{ByteSize, ConfigDuration};
+use egret_base::test_support::eventually;
+use egret_base::{CodedError, SystemClock};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
 use egret_views::model::{
-    Alteration, Following, MakerRights, Mode, NewView, ReadableViews, Schedule, State, ViewReport,
+    Alteration, FollowSettings, MakerRights, Mode, NewView, ReadableViews, Schedule, State,
+    ViewReport,
 };
-use egret_views::{Address, Options, Views, ViewsConfig, ViewsError};
+use egret_views::{Options, ViewRef, Views, ViewsConfig, ViewsError};
 use prometheus_client::registry::Registry;
 
 /// A database with an Egret.
@@ -113,8 +115,8 @@ pub fn engine_in(database: &TestDatabase, config: ViewsConfig, registry: &mut Re
     Views::new(options, registry)
 }
 
-pub fn at(name: &str) -> Address {
-    Address {
+pub fn at(name: &str) -> ViewRef {
+    ViewRef {
         database: None,
         name: name.parse().unwrap(),
     }
@@ -129,7 +131,7 @@ pub fn view(name: &str, query: &str) -> NewView {
         indexes: Vec::new(),
         owner: None,
         rights: MakerRights::all(),
-        following: Following::default(),
+        following: FollowSettings::default(),
     }
 }
 
@@ -205,7 +207,7 @@ async fn a_view_with_a_lag_is_refreshed_by_itself() {
     rig.run(TABLES).await;
     rig.views.start().await.unwrap();
     let lag = NewView {
-        schedule: Some(Schedule::Lag(Span::ms(50))),
+        schedule: Some(Schedule::Lag(ConfigDuration::ms(50))),
         ..view("reader", "SELECT g, s + 1 AS s FROM sums")
     };
     rig.create(NewView {
@@ -218,18 +220,11 @@ async fn a_view_with_a_lag_is_refreshed_by_itself() {
     for round in 1..4_i64 {
         rig.run(&format!("INSERT INTO t VALUES ({}, 77, 1)", 500 + round))
             .await;
-        let seen = async {
-            let sql = format!(
-                "SELECT count(*) FROM reader WHERE g = 77 AND s = {}",
-                round + 1
-            );
-            while rig.number(&sql).await == 0 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), seen)
-            .await
-            .unwrap();
+        let sql = format!(
+            "SELECT count(*) FROM reader WHERE g = 77 AND s = {}",
+            round + 1
+        );
+        eventually("the new row is shown", async || rig.number(&sql).await > 0).await;
     }
     rig.views.stop().await;
 }

@@ -1,5 +1,5 @@
-//! Transactions that stay open while a view is refreshed, several times: each of their changes is seen once, after they
-//! have committed, whatever came before and after them.
+//! Transactions that stay open while a view is refreshed, several times: each of their changes is
+//! seen once, after they have committed, whatever came before and after them.
 
 use egret_base::{Entropy, SeededEntropy};
 use egret_postgres::test_support::TestDatabase;
@@ -56,7 +56,7 @@ async fn each_change_of_a_transaction_that_stayed_open_is_seen_once() {
             )
             .await
             .unwrap();
-        let view = create(&mut client, ("public", "v"), query).await.unwrap();
+        let view = create(&mut client, "public", "v", query).await.unwrap();
         let mut writers = Vec::new();
         for _ in 0..WRITERS {
             writers.push((database.connect().await, false));

@@ -1,7 +1,7 @@
 //! After every refresh a view is what its query says, as multisets, whatever changed in between.
 //!
-//! Queries, rows and changes are drawn at random, by a seed. `EGRET_VIEWS_CASES` says how many, `EGRET_VIEWS_SEED` where to
-//! begin.
+//! Queries, rows and changes are drawn at random, by a seed. `EGRET_VIEWS_CASES` says how many,
+//! `EGRET_VIEWS_SEED` where to begin.
 
 mod draw;
 
@@ -24,7 +24,8 @@ fn number(name: &str, usual: u64) -> u64 {
     set.map_or(usual, |set| set.parse().expect("a number"))
 }
 
-/// What the server says of a statement that needs more room than it may. A few of the queries that are drawn come to millions of rows.
+/// What the server says of a statement that needs more room than it may. A few of the queries that
+/// are drawn come to millions of rows.
 const TOO_LARGE: &str = "temp_file_limit";
 
 /// One of so many is kept fresh within the transactions that write.
@@ -70,7 +71,8 @@ async fn cases(mode: Mode, count: u64) {
 struct Case {
     name: String,
     query: String,
-    /// What rows are compared by. Of values that are equal and look different the server shows any, if it groups by them.
+    /// What rows are compared by. Of values that are equal and look different the server shows any,
+    /// if it groups by them.
     compared: &'static str,
     view: Refreshable,
 }
@@ -93,7 +95,7 @@ async fn world(client: &mut Client, draw: &mut Draw, mode: Mode) -> Result<(), S
     for at in 0..QUERIES_EACH {
         let (query, has_groups) = draw.query();
         let name = format!("v{at}");
-        let made = create_in(client, ("world", &name), &query, mode).await;
+        let made = create_in(client, "world", &name, &query, mode).await;
         let view = made.map_err(|error| format!("{query}\n{error}\n{script}"))?;
         cases.push(Case {
             name,
@@ -138,15 +140,18 @@ impl Case {
         let difference = format!(
             "SELECT r::text, sum(w) FROM (SELECT {compared} AS r, 1 AS w FROM {name} AS r UNION ALL SELECT {compared}, -1 FROM ({asked}) AS r) AS both_sides GROUP BY r HAVING sum(w) <> 0 ORDER BY 1 LIMIT 10"
         );
-        let rows = client.query(&difference, &[]).await;
-        let rows = rows.map_err(|error| format!("{error:?}"))?;
+        let rows = client
+            .query(&difference, &[])
+            .await
+            .map_err(|error| format!("{error:?}"))?;
         let shown: Vec<String> = rows
             .iter()
             .map(|row| format!("{} {}", row.get::<_, i64>(1), row.get::<_, String>(0)))
             .collect();
-        match shown.is_empty() {
-            true => Ok(()),
-            false => Err(format!("differs:\n{}", shown.join("\n"))),
+        if shown.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("differs:\n{}", shown.join("\n")))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What cannot be kept fresh is refused by name, and nothing is left of it.
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_postgres::test_support::TestDatabase;
 use egret_views::testing::{create, install};
 
@@ -16,7 +16,7 @@ const SUBQUERIES: [(&str, &str); 4] = [
     ),
     (
         "SELECT t.a FROM t WHERE EXISTS (SELECT FROM named AS n GROUP BY ROLLUP (n.a) HAVING n.a < t.a)",
-        "GROUPING SETS in a subquery",
+        "GROUPING SETS in a correlated subquery",
     ),
     (
         "SELECT t.a FROM t WHERE EXISTS (SELECT FROM named AS n FULL JOIN t AS o ON n.a < t.a AND o.a = n.a)",
@@ -73,15 +73,15 @@ const SHAPES: &[(&str, &str)] = &[
     ),
     (
         "SELECT a, (jsonb_each('{}'::jsonb)).key AS k FROM t",
-        "a function that gives rows",
+        "a function that returns rows",
     ),
     (
         "WITH RECURSIVE r AS (SELECT a FROM t UNION SELECT max(r.a) OVER () FROM r) SELECT a FROM r",
-        "several rows of its own",
+        "several of its own rows",
     ),
     (
         "WITH RECURSIVE r AS (SELECT a FROM t UNION (SELECT r.a FROM r UNION ALL SELECT n.a FROM named AS n)) SELECT a FROM r",
-        "several rows of its own",
+        "several of its own rows",
     ),
     (
         "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT r.a + 1 FROM r WHERE r.a < 9) CYCLE a SET is_cycle USING path SELECT a FROM r",
@@ -97,27 +97,27 @@ const SHAPES: &[(&str, &str)] = &[
 const ELSEWHERE: &[(&str, &str)] = &[
     (
         "SELECT t.a, (SELECT sum(t.a)) AS s FROM t GROUP BY t.a",
-        "an aggregate of the rows around",
+        "an aggregate of outer rows",
     ),
     (
         "SELECT t.b, ARRAY(SELECT unnest(array_agg(t.a)) ORDER BY 1) AS a FROM t GROUP BY t.b",
-        "an aggregate of the rows around",
+        "an aggregate of outer rows",
     ),
     (
         "SELECT (SELECT sum(t.a)) AS s FROM t",
-        "an aggregate of the rows around",
+        "an aggregate of outer rows",
     ),
     (
         "SELECT one.a FROM lettered AS one JOIN lettered AS other USING (l)",
-        "USING where a type has an equality of its own",
+        "USING on a type with its own equality operator",
     ),
     (
         "SELECT CASE l WHEN 'x' THEN 1 END AS c FROM lettered",
-        "CASE with a value where a type has an equality of its own",
+        "CASE with a value on a type with its own equality operator",
     ),
     (
         "SELECT l IS DISTINCT FROM 'x' AS c FROM lettered",
-        "IS DISTINCT FROM where a type has an equality of its own",
+        "IS DISTINCT FROM on a type with its own equality operator",
     ),
 ];
 
@@ -164,7 +164,7 @@ async fn what_is_not_covered_is_refused_by_name() {
         ("SELECT a FROM t LIMIT (2 + 2)", "LIMIT by an expression"),
         ("SELECT a FROM t; DROP TABLE t", "second statement"),
         ("SELECT nothing FROM t", "nothing"),
-        ("DELETE FROM t", "no query cannot be in a view"),
+        ("DELETE FROM t", "not a query cannot be in a view"),
     ];
     for (query, named) in refused
         .iter()
@@ -172,8 +172,10 @@ async fn what_is_not_covered_is_refused_by_name() {
         .chain(SHAPES)
         .chain(ELSEWHERE)
     {
-        let error = create(&mut client, ("public", "v"), query).await.err();
-        let error = error.unwrap_or_else(|| panic!("{query} is refused"));
+        let error = create(&mut client, "public", "v", query)
+            .await
+            .err()
+            .unwrap_or_else(|| panic!("{query} is refused"));
         let said = error.to_string();
         assert!(said.contains(named), "{query}: {said} ({})", error.code());
     }

@@ -1,6 +1,6 @@
 //! Several views of one table, each refreshed in its own time, from one record of what changed.
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
 use egret_views::testing::{create, install};
@@ -38,7 +38,7 @@ async fn each_sees_every_change_once_and_none_is_kept_longer() {
     ];
     let mut views = Vec::new();
     for (at, (name, query)) in (0..).zip(queries) {
-        views.push(create(&mut client, ("public", name), query).await.unwrap());
+        views.push(create(&mut client, "public", name, query).await.unwrap());
         let insert = format!("INSERT INTO t VALUES ({}, 1, 'new', 2)", 100 + at);
         client.batch_execute(&insert).await.unwrap();
         // The first two only: the third is not filled yet.
@@ -73,6 +73,6 @@ async fn each_sees_every_change_once_and_none_is_kept_longer() {
     );
     let captures = count(&client, "SELECT count(*) FROM egret.view_capture").await;
     assert_eq!(captures, 1, "one record of one table");
-    let again = create(&mut client, ("public", "one"), queries[0].1).await;
+    let again = create(&mut client, "public", "one", queries[0].1).await;
     assert_eq!(again.err().map(|error| error.code()), Some("view_exists"));
 }

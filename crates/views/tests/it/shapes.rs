@@ -1,4 +1,5 @@
-//! Every shape of query that is covered, by name: each view follows the same changes to the same tables.
+//! Every shape of query that is covered, by name: each view follows the same changes to the same
+//! tables.
 
 mod aggregates;
 mod clock;

@@ -1,15 +1,14 @@
 //! A database with views that are what their queries say, or the test fails.
 
-use std::time::Duration;
-
+use egret_base::test_support::eventually;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
 use egret_views::ViewsError;
-use egret_views::testing::{Refreshable, Refreshed, create, install};
+use egret_views::testing::{RefreshOutcome, Refreshable, create, install};
 
 /// Views of one database.
 pub struct World {
-    /// The session that refreshes them, and that changes something where a test does not say who does.
+    /// The session that refreshes the views, and writes where a test names no other.
     pub client: Client,
     pub database: TestDatabase,
     pub views: Vec<View>,
@@ -24,7 +23,8 @@ pub struct View {
 
 /// What rows are compared by: what they look like.
 const BY_LOOKS: &str = "r::text";
-/// Their values: of a group whose members are equal and look different, SQL leaves open which is shown.
+/// Their values: of a group whose members are equal and look different, SQL leaves open which is
+/// shown.
 const BY_VALUE: &str = "ROW(r.*)";
 
 /// What is written for the clock, and what makes the same of a moment.
@@ -81,7 +81,6 @@ impl World {
         self.views.last().unwrap()
     }
 
-    /// The first view.
     pub fn first(&self) -> &View {
         &self.views[0]
     }
@@ -92,7 +91,7 @@ impl World {
     }
 
     /// Refreshes every view and checks it; returns what was done, in their order.
-    pub async fn refresh(&mut self) -> Vec<Refreshed> {
+    pub async fn refresh(&mut self) -> Vec<RefreshOutcome> {
         let mut all = Vec::new();
         for view in &self.views {
             all.push(view.refresh(&mut self.client).await);
@@ -101,7 +100,8 @@ impl World {
         all
     }
 
-    /// Changes something and refreshes every view, by what changed alone; returns how many rows that changed in each.
+    /// Changes something and refreshes every view, by what changed alone; returns how many rows
+    /// that changed in each.
     pub async fn after(&mut self, change: &str) -> Vec<i64> {
         self.run(change).await;
         let all = self.refresh().await;
@@ -111,14 +111,13 @@ impl World {
         all.iter().map(moved).collect()
     }
 
-    /// A single value.
     pub async fn text(&self, sql: &str) -> Option<String> {
         text(&self.client, sql).await
     }
 }
 
 impl View {
-    pub async fn refresh(&self, client: &mut Client) -> Refreshed {
+    pub async fn refresh(&self, client: &mut Client) -> RefreshOutcome {
         let done = self.refreshable.refresh(client).await;
         done.unwrap_or_else(|error| panic!("{}: {error:?}", self.query))
     }
@@ -136,8 +135,10 @@ impl View {
             "SELECT sum(w), r::text FROM (SELECT {compared} AS r, 1 AS w FROM public.{name} AS r UNION ALL \
              SELECT {compared}, -1 FROM ({query}) AS r) AS both_sides GROUP BY r HAVING sum(w) <> 0 ORDER BY 2 LIMIT 20"
         );
-        let found = client.query(&sql, &[]).await;
-        let found = found.unwrap_or_else(|error| panic!("{query}: {error:?}"));
+        let found = client
+            .query(&sql, &[])
+            .await
+            .unwrap_or_else(|error| panic!("{query}: {error:?}"));
         let wrong: Vec<(i64, String)> = found.iter().map(|row| (row.get(0), row.get(1))).collect();
         assert!(wrong.is_empty(), "{name} of {query}: {wrong:?}");
     }
@@ -158,11 +159,11 @@ pub fn as_refreshed(query: &str, name: &str) -> String {
 
 /// Makes a view of a query, empty.
 pub async fn make(client: &mut Client, name: &str, query: &str) -> Result<Refreshable, ViewsError> {
-    create(client, ("public", name), query).await
+    create(client, "public", name, query).await
 }
 
 /// How many rows a refresh changed.
-pub fn moved(done: &Refreshed) -> i64 {
+pub fn moved(done: &RefreshOutcome) -> i64 {
     done.added + done.changed + done.removed
 }
 
@@ -181,30 +182,29 @@ pub async fn text(client: &Client, sql: &str) -> Option<String> {
 
 /// Returns once a query, of a boolean, says so.
 pub async fn until(client: &Client, sql: &str) {
-    let waits = async {
-        while !client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0) {
-            tokio::task::yield_now().await;
-        }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(60), waits).await;
-    assert!(waited.is_ok(), "never: {sql}");
+    let what = format!("`{sql}` returns true");
+    eventually(&what, async || {
+        let row = client.query_one(sql, &[]).await;
+        row.unwrap().get::<_, bool>(0)
+    })
+    .await;
 }
 
-/// Returns once somebody waits for a lock in the database of `client`.
+/// Returns once a session waits for a lock in the database of `client`.
 pub async fn until_blocked(client: &Client) {
     let sql = "SELECT count(*) > 0 FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database \
         WHERE d.datname = current_database() AND NOT l.granted";
     until(client, sql).await;
 }
 
-/// A function that a refresh stops in while [`Gate`] is shut.
+/// A function that a refresh stops in while [`AdvisoryGate`] is shut.
 pub const GATE: &str = "CREATE FUNCTION gate(value int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN value; END $$;";
 
-/// Stops whoever computes the function of [`GATE`], until it is opened.
-pub struct Gate(Client);
+/// Stops each session that calls the function of [`GATE`], until it is opened.
+pub struct AdvisoryGate(Client);
 
-impl Gate {
+impl AdvisoryGate {
     pub async fn shut(database: &TestDatabase) -> Self {
         let client = database.connect().await;
         let shut = client.batch_execute("SELECT pg_advisory_lock(1)").await;

@@ -681,7 +681,7 @@ class RequeueDeadResponse(_message.Message):
     def __init__(self, requeued: _Optional[int] = ...) -> None: ...
 
 class Schedule(_message.Message):
-    __slots__ = ("name", "cron", "time_zone", "queue", "task", "missed", "paused", "next_at_ms", "last_at_ms", "last_task")
+    __slots__ = ("name", "cron", "time_zone", "queue", "task", "missed", "paused", "next_at_ms", "last_at_ms", "last_task", "waiting")
     class Missed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         MISSED_UNSPECIFIED: _ClassVar[Schedule.Missed]
@@ -702,6 +702,7 @@ class Schedule(_message.Message):
     NEXT_AT_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_AT_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_TASK_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     name: str
     cron: str
     time_zone: str
@@ -712,7 +713,8 @@ class Schedule(_message.Message):
     next_at_ms: int
     last_at_ms: int
     last_task: str
-    def __init__(self, name: _Optional[str] = ..., cron: _Optional[str] = ..., time_zone: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[_Union[NewTask, _Mapping]] = ..., missed: _Optional[_Union[Schedule.Missed, str]] = ..., paused: bool = ..., next_at_ms: _Optional[int] = ..., last_at_ms: _Optional[int] = ..., last_task: _Optional[str] = ...) -> None: ...
+    waiting: bool
+    def __init__(self, name: _Optional[str] = ..., cron: _Optional[str] = ..., time_zone: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[_Union[NewTask, _Mapping]] = ..., missed: _Optional[_Union[Schedule.Missed, str]] = ..., paused: bool = ..., next_at_ms: _Optional[int] = ..., last_at_ms: _Optional[int] = ..., last_task: _Optional[str] = ..., waiting: bool = ...) -> None: ...
 
 class ScheduleRequest(_message.Message):
     __slots__ = ("name",)

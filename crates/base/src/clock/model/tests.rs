@@ -22,8 +22,8 @@ struct Machine {
     model: ClockModel,
 }
 
-fn reading(wall_us: i64, elapsed_us: u64) -> Reading {
-    Reading {
+fn reading(wall_us: i64, elapsed_us: u64) -> ClockReading {
+    ClockReading {
         wall: Timestamp::from_micros(wall_us),
         elapsed: Duration::from_micros(elapsed_us),
     }
@@ -40,7 +40,7 @@ impl Machine {
         }
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> ClockReading {
         reading(self.wall_us, self.elapsed_us)
     }
 
@@ -180,8 +180,8 @@ fn a_restart_after_a_boot_believes_weeks_and_holds_years() {
     assert_eq!(machine.model.state(), ClockState::Held);
 }
 
-/// Whatever the wall clock does, accepted time does not go back, runs at least at 7/8 of the elapsed clock,
-/// and exceeds it by no more than the allowance that has come back so far.
+/// Whatever the wall clock does, accepted time does not go back, runs at least at 7/8 of the
+/// elapsed clock, and exceeds it by no more than the allowance that has come back so far.
 #[test]
 fn accepted_time_stays_within_its_bounds() {
     for seed in 0..2_000 {

@@ -120,7 +120,7 @@ fn a_slower_disk_and_busy_neighbours_are_said() {
     assert_eq!(
         notes(&a, &b),
         [
-            "the seeds differ (1 and 2): arrivals and values are others",
+            "the seeds differ (1 and 2): arrivals and values differ",
             "fsync took 0.40 ms at A and 4.00 ms at B",
             "other processes used 1.2 cores during B",
         ]
@@ -128,7 +128,7 @@ fn a_slower_disk_and_busy_neighbours_are_said() {
     let generator = b.generator.as_mut().unwrap();
     generator.binary_sha256 = Some("ff".repeat(32));
     generator.commit = "fedcba9876".to_owned();
-    let last = "measured by another program each: 0123456789ab in A, fedcba9876 in B";
+    let last = "measured by different programs: 0123456789ab in A, fedcba9876 in B";
     assert_eq!(notes(&a, &b).last().unwrap(), last);
     b.generator = None;
     for unknown in [None, Some(0.0)] {

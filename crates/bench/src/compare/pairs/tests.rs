@@ -8,7 +8,7 @@ use super::*;
 use crate::sample;
 
 fn words(command: &str) -> Vec<String> {
-    Program::parse(command).unwrap().with_out("r.json")
+    PairCommand::parse(command).unwrap().with_out("r.json")
 }
 
 #[test]
@@ -30,13 +30,13 @@ fn the_file_takes_its_place_or_goes_last() {
 
 #[test]
 fn what_is_no_command_is_refused() {
-    assert!(Program::parse("egret 'bench").is_err());
-    assert!(Program::parse("   ").is_err());
+    assert!(PairCommand::parse("egret 'bench").is_err());
+    assert!(PairCommand::parse("   ").is_err());
 }
 
 #[test]
 fn a_password_is_not_shown() {
-    let program = Program::parse("egret bench sql --url postgres://me:hidden@h/db").unwrap();
+    let program = PairCommand::parse("egret bench sql --url postgres://me:hidden@h/db").unwrap();
     assert!(!program.shown().contains("hidden"), "{}", program.shown());
     let command = "ls --no-such-option --url=postgres://me:hidden@h/db";
     let error = measured(command, command, &[]).unwrap_err();
@@ -60,7 +60,7 @@ fn each_side_is_first_in_half_of_the_pairs() {
 }
 
 #[derive(Parser, Debug)]
-struct Line {
+struct TestCli {
     #[command(flatten)]
     compare: CompareArgs,
 }
@@ -68,7 +68,7 @@ struct Line {
 /// The arguments of three pairs of these commands.
 fn arguments(a: &str, b: &str, more: &[&str]) -> CompareArgs {
     let line = [&["compare", "--run", a, "--run", b, "--pairs", "3"], more].concat();
-    Line::try_parse_from(line).unwrap().compare
+    TestCli::try_parse_from(line).unwrap().compare
 }
 
 /// `compare` with two commands.
@@ -110,7 +110,7 @@ fn a_command_that_fails_ends_the_comparison_with_its_words() {
             "cannot run `no-such-program-anywhere`",
         ),
         ("true", "wrote no result file"),
-        ("cp /dev/null {out}", "is not whole JSON"),
+        ("cp /dev/null {out}", "is not complete JSON"),
     ] {
         let error = measured(&good, command, &[]).unwrap_err();
         assert!(error.contains(reason), "{error}");
@@ -172,7 +172,7 @@ fn an_interruption_ends_the_command_that_runs() {
 
 #[test]
 fn one_command_is_not_enough() {
-    let line = Line::try_parse_from(["compare", "--run", "true"]).unwrap();
+    let line = TestCli::try_parse_from(["compare", "--run", "true"]).unwrap();
     let error = measure(&line.compare, &mut |_| {}, &Interruption::new()).unwrap_err();
     assert!(error.to_string().contains("given 1 times"));
     for wrong in [
@@ -182,6 +182,6 @@ fn one_command_is_not_enough() {
         &["compare", "a.json", "b.json", "--margin", "0"],
         &["compare", "--run", "a", "--run", "b", "--pairs", "0"],
     ] {
-        assert!(Line::try_parse_from(wrong).is_err(), "{wrong:?}");
+        assert!(TestCli::try_parse_from(wrong).is_err(), "{wrong:?}");
     }
 }

@@ -54,15 +54,15 @@ fn what_cannot_be_judged_says_why() {
         ),
         (
             "create.p98",
-            "metric create.p98: p98 is no statistic: use p50, p90, p95, p99, p999, max or mean",
+            "metric create.p98: p98 is not a statistic: use p50, p90, p95, p99, p999, max or mean",
         ),
         (
             "create.p99.9",
-            "run 1 of A has no create.p999: too few samples, or all of it failed",
+            "run 1 of A has no create.p999: too few samples, or all operations failed",
         ),
         (
             "cores",
-            "cores: no value of it is better than another, so there is no verdict on it",
+            "cores: it is neither better higher nor better lower, so there is no verdict on it",
         ),
     ] {
         assert_eq!(chosen(&[name]).unwrap_err(), reason);

@@ -52,7 +52,7 @@ fn where_most_runs_agree_their_neighbours_are_no_outliers() {
 
 #[test]
 fn a_median_with_counts_is_that_of_the_repeated_values() {
-    let group = Group::new(&[1.0, 2.0, 3.0, 4.0]);
+    let group = ResamplingGroup::new(&[1.0, 2.0, 3.0, 4.0]);
     for (counts, repeated) in [
         ([1, 1, 1, 1], vec![1.0, 2.0, 3.0, 4.0]),
         ([2, 0, 0, 2], vec![1.0, 1.0, 4.0, 4.0]),

@@ -3,7 +3,7 @@
 use super::*;
 
 fn verdict(low: f64, high: f64) -> Verdict {
-    let interval = Interval::towards_worse((low, high), Better::Lower);
+    let interval = Interval::towards_worse(low, high, Better::Lower);
     judge(interval, Some(interval), 0.05)
 }
 
@@ -21,23 +21,23 @@ fn the_place_of_the_interval_decides() {
 
 #[test]
 fn of_a_rate_less_is_worse() {
-    let interval = Interval::towards_worse((-0.12, -0.06), Better::Higher);
+    let interval = Interval::towards_worse(-0.12, -0.06, Better::Higher);
     assert_eq!(judge(interval, Some(interval), 0.05), Verdict::Worse);
 }
 
 #[test]
 fn a_difference_must_hold_for_all_figures_together() {
-    let plain = Interval::towards_worse((0.06, 0.12), Better::Lower);
-    let wide = Interval::towards_worse((0.03, 0.15), Better::Lower);
+    let plain = Interval::towards_worse(0.06, 0.12, Better::Lower);
+    let wide = Interval::towards_worse(0.03, 0.15, Better::Lower);
     assert_eq!(judge(plain, Some(wide), 0.05), Verdict::Inconclusive);
     assert_eq!(judge(plain, None, 0.05), Verdict::Inconclusive);
-    let none = Interval::towards_worse((-0.01, 0.01), Better::Lower);
+    let none = Interval::towards_worse(-0.01, 0.01, Better::Lower);
     assert_eq!(judge(none, None, 0.05), Verdict::Equivalent);
 }
 
 #[test]
 fn four_times_the_runs_halve_the_interval() {
-    let interval = Interval::towards_worse((-0.1, 0.1), Better::Lower);
+    let interval = Interval::towards_worse(-0.1, 0.1, Better::Lower);
     let needed = runs_needed(interval, 0.05, 10);
     assert!((needed - 10.0 * (0.1_f64 / 1.05_f64.ln()).powi(2) * RESERVE).abs() < 1e-9);
 }

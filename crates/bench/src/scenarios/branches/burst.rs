@@ -1,57 +1,58 @@
-//! A burst: so many users at once, each of whom makes a branch, works in it and destroys it.
+//! A burst: a number of concurrent users, each of which makes a branch, works in it and destroys
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use egret_bench_cli::BranchMode;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Barrier, Mutex};
 use tokio::task::{JoinSet, LocalSet};
 
-use super::lane::{Lane, timed};
-use crate::cli::BranchMode;
-use crate::postgres::Target;
+use super::http_connection::{HttpConnection, timed};
+use crate::postgres::ConnectionTarget;
 use crate::process::{Snapshot, Usage};
 use crate::record::Recorder;
 use crate::result::Cycle;
 use crate::server::Server;
 
-/// What a burst does.
+/// Parameters of a burst.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Users at once.
+pub struct BurstPlan {
+    /// Number of concurrent users.
     pub branches: u32,
-    /// What each does in its branch.
+    /// Work of each user in its branch.
     pub mode: BranchMode,
-    /// The database.
+    /// Name of the database.
     pub database: String,
     /// What every write carries, so that it would be found in the source.
     pub marker: String,
     /// Unique among the bursts of this measurement.
     pub number: u64,
-    /// What the names of its branches begin with, and of nobody else's.
+    /// Prefix of the names of its branches, distinct from those of other processes.
     pub prefix: String,
     /// The first processes of what is measured, where they are on this machine.
     pub roots: Vec<u32>,
     /// How branches are wished for, besides their names.
     pub preset: String,
     /// Whether the first query goes through the PostgreSQL door, and by what.
-    pub client: Option<Client>,
+    pub client: Option<QueryClient>,
 }
 
-/// Who asks through the PostgreSQL door.
+/// Client of the first query through the PostgreSQL port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Client {
+pub enum QueryClient {
     /// A driver in this process.
     Driver,
     /// A psql process: libpq.
     Psql,
 }
 
-/// What came of a burst.
-pub struct Outcome {
+/// Results of a burst.
+pub struct BurstOutcome {
     /// Latencies, without those of failed operations.
     pub recorder: Recorder,
     /// One entry per user.
@@ -66,30 +67,30 @@ pub struct Outcome {
     pub usage: Usage,
 }
 
-/// What one user saw.
-struct Seen {
+/// Steps of one user, and its error.
+struct UserResult {
     steps: Vec<(&'static str, Duration)>,
     /// When it was meant to begin.
     began: Instant,
     error: Option<String>,
 }
 
-/// Runs a burst on a thread of its own, all of whose users begin at the same moment. When the future
-/// is dropped the users stop; `running` is held until their thread has ended.
+/// Runs a burst on a thread of its own, all of whose users begin at the same moment. When the
+/// future is dropped the users stop; `running` is held until their thread has ended.
 ///
 /// # Errors
 /// When the users cannot connect.
 pub async fn run(
     server: &Server,
-    plan: &Plan,
+    plan: &BurstPlan,
     origin: Instant,
     running: &Arc<Mutex<()>>,
-) -> Result<Outcome> {
+) -> Result<BurstOutcome> {
     let (server, plan) = (server.clone(), Arc::new(plan.clone()));
     let (mut done, waiting) = tokio::sync::oneshot::channel();
     let running = running.clone().lock_owned().await;
-    // Deriving a key for SCRAM takes a client longer than all else; on the burst's thread alone they
-    // would wait for one another and not for Egret.
+    // Deriving a key for SCRAM takes a client longer than all else; on the burst's thread alone
+    // they would wait for one another and not for Egret.
     let clients = Handle::current();
     std::thread::Builder::new()
         .name("burst".to_owned())
@@ -108,7 +109,7 @@ pub async fn run(
             };
             drop(running);
             if let Some(outcome) = outcome {
-                // Nobody waits any more when the measurement was interrupted.
+                // The receiver is gone if the measurement was interrupted.
                 let _ = done.send(outcome);
             }
         })
@@ -118,13 +119,13 @@ pub async fn run(
 
 async fn burst(
     server: &Server,
-    plan: &Arc<Plan>,
+    plan: &Arc<BurstPlan>,
     origin: Instant,
     clients: &Handle,
-) -> Result<Outcome> {
+) -> Result<BurstOutcome> {
     let mut lanes = Vec::new();
     for _ in 0..plan.branches {
-        lanes.push(Lane::open(server).await?);
+        lanes.push(HttpConnection::open(server).await?);
     }
     let gate = Arc::new(Gate::new(lanes.len()));
     let mut users = JoinSet::new();
@@ -140,7 +141,7 @@ async fn burst(
             (index, seen)
         });
     }
-    let mut all: Vec<(usize, Seen)> = Vec::new();
+    let mut all: Vec<(usize, UserResult)> = Vec::new();
     while let Some(user) = users.join_next().await {
         all.push(user.context("a user's task ended")?);
     }
@@ -149,7 +150,7 @@ async fn burst(
     let usage = Snapshot::take()?.since(&before, &plan.roots);
     all.sort_by_key(|(index, _)| *index);
     let (recorder, cycles) = summarize(all, plan, origin);
-    Ok(Outcome {
+    Ok(BurstOutcome {
         recorder,
         cycles,
         wall: ended - intended,
@@ -159,7 +160,7 @@ async fn burst(
     })
 }
 
-/// Where all users meet before those who come by the PostgreSQL door begin.
+/// Barrier of all users before those that come by the PostgreSQL port begin.
 struct Gate {
     barrier: Barrier,
     /// When the first was let through: all were meant to begin then.
@@ -174,14 +175,18 @@ impl Gate {
         }
     }
 
-    /// Waits for everybody, and says when that was.
+    /// Waits until all users have arrived, and returns when that was.
     async fn pass(&self) -> Instant {
         self.barrier.wait().await;
         *self.opened.get_or_init(Instant::now)
     }
 }
 
-fn summarize(all: Vec<(usize, Seen)>, plan: &Plan, origin: Instant) -> (Recorder, Vec<Cycle>) {
+fn summarize(
+    all: Vec<(usize, UserResult)>,
+    plan: &BurstPlan,
+    origin: Instant,
+) -> (Recorder, Vec<Cycle>) {
     let mut recorder = Recorder::default();
     let mut cycles = Vec::new();
     for (index, seen) in all {
@@ -214,7 +219,7 @@ fn summarize(all: Vec<(usize, Seen)>, plan: &Plan, origin: Instant) -> (Recorder
 }
 
 /// The write of a mode: its SQL and parameters.
-pub fn write(plan: &Plan, index: usize) -> Option<(String, Vec<String>)> {
+pub fn write(plan: &BurstPlan, index: usize) -> Option<(String, Vec<String>)> {
     match plan.mode {
         BranchMode::Read => None,
         BranchMode::Event => Some((
@@ -239,13 +244,19 @@ pub fn write(plan: &Plan, index: usize) -> Option<(String, Vec<String>)> {
 }
 
 /// Everything through the API.
-async fn by_api(mut lane: Lane, plan: &Plan, index: usize, intended: Instant) -> Seen {
+async fn by_api(
+    mut lane: HttpConnection,
+    plan: &BurstPlan,
+    index: usize,
+    intended: Instant,
+) -> UserResult {
     let name = format!("{}{}-{index}", plan.prefix, plan.number);
     let mut steps = Vec::new();
     let worked = async {
         let wishes = json!({"preset": plan.preset});
         lane.create(&name, &wishes).await?;
-        // All of them were meant to begin at the same moment, also those that had to wait for a turn.
+        // All of them were meant to begin at the same moment, also those that had to wait for a
+        // turn.
         steps.push(("create", intended.elapsed()));
         for step in ["first_query", "second_query"] {
             let (answer, took) = timed(lane.query(&name, &plan.database, "SELECT 1", &[])).await;
@@ -267,22 +278,23 @@ async fn by_api(mut lane: Lane, plan: &Plan, index: usize, intended: Instant) ->
         Ok(()) => steps.push(("destroy", took)),
         Err(failed) => error = error.or(Some(failed)),
     }
-    Seen {
+    UserResult {
         steps,
         began: intended,
         error: error.map(|error| cause(&error, &plan.prefix)),
     }
 }
 
-/// A fresh client of the PostgreSQL door, all of them at the same moment; the branch is made before.
+/// A fresh client of the PostgreSQL door, all of them at the same moment; the branch is made
+/// before.
 async fn by_proxy(
-    mut lane: Lane,
-    plan: &Plan,
+    mut lane: HttpConnection,
+    plan: &BurstPlan,
     index: usize,
-    client: Client,
+    client: QueryClient,
     gate: &Gate,
     clients: &Handle,
-) -> Seen {
+) -> UserResult {
     let name = format!("{}{}-{index}", plan.prefix, plan.number);
     let made = async {
         lane.create(&name, &json!({"preset": plan.preset})).await?;
@@ -293,27 +305,27 @@ async fn by_proxy(
     let asking = clients.spawn(async move {
         let url = made?;
         match client {
-            Client::Driver => {
-                let target = Target::parse(&format!("{url}?sslmode=disable"))?;
+            QueryClient::Driver => {
+                let target = ConnectionTarget::parse(&format!("{url}?sslmode=disable"))?;
                 let mut session = target.session().await?;
                 session
                     .with(async |client| client.simple_query("SELECT 1").await)
                     .await?;
             }
-            Client::Psql => psql(&url).await?,
+            QueryClient::Psql => psql(&url).await?,
         }
         anyhow::Ok(begun.elapsed())
     });
     let step = match client {
-        Client::Driver => "first_query_proxy",
-        Client::Psql => "first_query_psql",
+        QueryClient::Driver => "first_query_proxy",
+        QueryClient::Psql => "first_query_psql",
     };
     let asked = asking.await.context("a client's task ended").flatten();
-    // Nobody destroys before everybody has had an answer.
+    // No branch is destroyed before all users have had an answer.
     gate.barrier.wait().await;
     let destroyed = lane.destroy(&name).await;
     let error = asked.as_ref().err().or(destroyed.as_ref().err());
-    Seen {
+    UserResult {
         began: begun,
         error: error.map(|error| cause(error, &plan.prefix)),
         steps: asked.map_or_else(|_| Vec::new(), |took| vec![(step, took)]),
@@ -333,12 +345,13 @@ async fn psql(url: &str) -> Result<()> {
         .output()
         .await
         .context("run psql")?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(anyhow!(
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(anyhow!(
             "psql: {}",
             String::from_utf8_lossy(&output.stderr).trim()
-        )),
+        ))
     }
 }
 
@@ -356,7 +369,7 @@ fn cause(error: &anyhow::Error, prefix: &str) -> String {
 }
 
 /// Whether the failures of a burst say that backends blocked one another.
-pub fn deadlocks(errors: &BTreeMap<String, u64>) -> u64 {
+pub(crate) fn deadlocks(errors: &BTreeMap<String, u64>) -> u64 {
     let deadlock = |cause: &&String| cause.starts_with("SQLSTATE 40P01");
     errors
         .keys()
@@ -366,6 +379,6 @@ pub fn deadlocks(errors: &BTreeMap<String, u64>) -> u64 {
 }
 
 /// Wishes that no pool serves: the branch is made for this request.
-pub fn cold_wishes() -> Value {
+pub(crate) fn cold_wishes() -> Value {
     json!({"settings": {"work_mem": "4MB"}})
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use crate::postgres::Target;
+use crate::postgres::ConnectionTarget;
 use crate::refusal;
 use crate::server::Server;
 
@@ -17,7 +17,7 @@ const FILLER_CHUNK: u64 = 500_000;
 const SIZE_SLACK_BYTES: u64 = 32 << 20;
 
 /// The copy that `CREATE DATABASE … TEMPLATE` makes.
-pub fn copy_name() -> String {
+pub(crate) fn copy_name() -> String {
     format!("egret_bench_copy_{}", std::process::id())
 }
 
@@ -38,7 +38,7 @@ const EVENT_TABLE: &str = "
     FROM generate_series(1, 20000) AS n
     WHERE NOT EXISTS (SELECT FROM event)";
 
-/// What the source says of itself: if two of these are equal, nobody has written to it.
+/// State of the source: if two fingerprints are equal, nothing was written in between.
 #[derive(Debug, PartialEq)]
 pub struct Fingerprint {
     /// Every definition there is.
@@ -51,22 +51,22 @@ pub struct Fingerprint {
 
 /// The source's superuser on this machine.
 pub struct Source {
-    target: Target,
-    admin: Target,
+    target: ConnectionTarget,
+    admin: ConnectionTarget,
     database: String,
     /// Whether the database was made for this measurement.
     made: bool,
 }
 
 impl Source {
-    /// Connects to a database of the embedded server of an Egret whose data directory is here, making
-    /// the database if it is not there.
+    /// Connects to a database of the embedded server of an Egret whose data directory is here,
+    /// making the database if it is not there.
     ///
     /// # Errors
     /// When it cannot be reached or its password not read.
     pub async fn open(server: &Server, database: &str) -> Result<Self> {
         let url = server.superuser_url().await?;
-        let admin = Target::parse(&format!("{url}/postgres?sslmode=disable"))?;
+        let admin = ConnectionTarget::parse(&format!("{url}/postgres?sslmode=disable"))?;
         let maintenance = admin.client().await?;
         let known = maintenance
             .query_opt("SELECT FROM pg_database WHERE datname = $1", &[&database])
@@ -77,7 +77,7 @@ impl Source {
                 .batch_execute(&format!("CREATE DATABASE \"{quoted}\""))
                 .await?;
         }
-        let target = Target::parse(&format!("{url}/{database}?sslmode=disable"))?;
+        let target = ConnectionTarget::parse(&format!("{url}/{database}?sslmode=disable"))?;
         Ok(Self {
             target,
             admin,
@@ -86,11 +86,8 @@ impl Source {
         })
     }
 
-    /// Drops the database if it was made for this measurement, and the copies of it; returns whether
-    /// the source is another by that.
-    ///
-    /// # Errors
-    /// The server's.
+    /// Drops the database if it was made for this measurement, and the copies of it; returns
+    /// whether the source is another by that.
     pub async fn remove(&self) -> Result<bool> {
         let admin = self.maintenance().await?;
         admin
@@ -106,23 +103,17 @@ impl Source {
     }
 
     /// A session in the maintenance database.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn maintenance(&self) -> Result<Client> {
         self.admin.client().await
     }
 
     /// A session in it. None is kept: it would keep the database from being copied.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn client(&self) -> Result<Client> {
         self.target.client().await
     }
 
-    /// Makes the table of events, and as many bytes of other rows as are missing to `bytes`; returns
-    /// how many bytes there are then.
+    /// Makes the table of events, and as many bytes of other rows as are missing to `bytes`;
+    /// returns how many bytes there are then.
     ///
     /// # Errors
     /// The server's; a refusal where there is more than was asked for.
@@ -144,7 +135,7 @@ impl Source {
         let there = size().await?;
         if there > bytes + bytes / 10 + SIZE_SLACK_BYTES {
             return Err(refusal::usage(format!(
-                "database {} holds {} MB, more than --source-size asks for: name another one with --database",
+                "database {} has {} MB, more than --source-size: name another one with --database",
                 self.database,
                 there >> 20
             )));
@@ -155,7 +146,7 @@ impl Source {
             if rows == 0 {
                 break;
             }
-            say(format!("making the source: {} MB to go", missing >> 20));
+            say(format!("creating the source: {} MB to go", missing >> 20));
             let insert = format!(
                 "INSERT INTO filler SELECT n, repeat(md5(n::text), 30) FROM generate_series(1, {rows}) AS n"
             );
@@ -168,11 +159,9 @@ impl Source {
     }
 
     /// Looks at everything that a stray write would change.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn fingerprint(&self) -> Result<Fingerprint> {
-        // Counters are written by a session when it ends or after a second: a new one sees them all.
+        // Counters are written by a session when it ends or after a second: a new one sees them
+        // all.
         let client = self.client().await?;
         let catalogue = client
             .query_one(
@@ -214,9 +203,6 @@ impl Source {
     }
 
     /// How many rows of the source carry the mark of a branch's write.
-    ///
-    /// # Errors
-    /// The server's.
     pub async fn marked(&self, marker: &str) -> Result<i64> {
         let sql = "SELECT count(*) FROM event WHERE marker = $1";
         Ok(self

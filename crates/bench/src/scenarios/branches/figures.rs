@@ -1,11 +1,11 @@
-//! What bursts add up to besides latencies.
+//! Metrics of bursts besides latencies.
 
 use std::time::Duration;
 
 use anyhow::Result;
+use egret_bench_cli::BranchesArgs;
 
-use super::burst::{self, Outcome};
-use crate::cli::BranchesArgs;
+use super::burst::{self, BurstOutcome};
 use crate::environment::GENERATOR_SHARE_MAX;
 use crate::process::Snapshot;
 use crate::record::{Recorder, Recording, millis, scalar};
@@ -56,7 +56,7 @@ pub(super) struct Figures {
 
 impl Figures {
     /// After a burst and the refill behind it.
-    pub(super) fn add(&mut self, outcome: &Outcome, roots: &[u32]) -> Result<()> {
+    pub(super) fn add(&mut self, outcome: &BurstOutcome, roots: &[u32]) -> Result<()> {
         self.wall.push(outcome.wall);
         self.burst_cpu.push(outcome.usage.system);
         self.generator.push(outcome.usage.own);
@@ -70,7 +70,9 @@ impl Figures {
         let seconds = |all: &[Duration]| all.iter().sum::<Duration>().as_secs_f64();
         let share = seconds(&self.generator) / seconds(&self.wall).max(1e-9);
         (share > GENERATOR_SHARE_MAX).then(|| {
-            format!("the generator used {share:.2} of a core during bursts: it may be what limits")
+            format!(
+                "the generator used {share:.2} of a core during bursts: it may be the bottleneck"
+            )
         })
     }
 

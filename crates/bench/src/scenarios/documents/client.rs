@@ -6,33 +6,32 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
 
-use super::mix::Left;
+use super::workload::LiveDocuments;
 use crate::http1::Connection;
 use crate::record::Recorder;
-use crate::schedule::{Arrivals, Spacing, arrivals};
-use crate::steady::Pulse;
+use crate::schedule::{ArrivalSchedule, Spacing, arrivals};
+use crate::steady::RateCounter;
 
-/// Where requests go.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
+pub(super) struct ApiAddress {
     pub(super) host: String,
     pub(super) token: String,
     pub(super) database: String,
 }
 
 /// When requests are due, for all clients together.
-pub(super) struct Pace {
+pub(super) struct RequestSchedule {
     /// Known once the first request is asked for.
     begin: OnceLock<Instant>,
     lasts: Duration,
-    schedule: Option<Mutex<Arrivals>>,
-    /// It is over before its time.
+    schedule: Option<Mutex<ArrivalSchedule>>,
+    /// Set when the load is stopped early.
     is_stopped: AtomicBool,
-    /// What has ended so far.
-    pub(super) pulse: Pulse,
+    /// Counts requests that have ended.
+    pub(super) pulse: RateCounter,
 }
 
-impl Pace {
+impl RequestSchedule {
     /// For so long from the first request on: as many as go, or so many a second.
     pub(super) fn new(lasts: Duration, rate: Option<f64>, seed: u64) -> Self {
         let schedule = rate.map(|rate| Mutex::new(arrivals(Spacing::Poisson, rate, lasts, seed)));
@@ -41,7 +40,7 @@ impl Pace {
             lasts,
             schedule,
             is_stopped: AtomicBool::new(false),
-            pulse: Pulse::default(),
+            pulse: RateCounter::default(),
         }
     }
 
@@ -74,33 +73,35 @@ impl Pace {
     }
 }
 
-/// See the module.
-pub(super) struct Client {
-    address: Address,
+pub(super) struct DocumentsClient {
+    address: ApiAddress,
     connection: Connection,
-    pace: Arc<Pace>,
+    pace: Arc<RequestSchedule>,
     origin: Instant,
     pub(super) recorder: Recorder,
     /// Requests that were sent.
     pub(super) requests: u64,
     /// What it has made, of the volume mix.
-    pub(super) left: Left,
+    pub(super) left: LiveDocuments,
 }
 
-/// What was answered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answered {
+pub(super) struct WriteReply {
     pub(super) status: u64,
     /// Of a write by identity: the document.
     pub(super) id: String,
 }
 
-impl Client {
+impl DocumentsClient {
     /// Connects.
     ///
     /// # Errors
-    /// When nobody answers.
-    pub(super) fn open(address: Address, pace: Arc<Pace>, origin: Instant) -> Result<Self> {
+    /// If the connection cannot be established.
+    pub(super) fn open(
+        address: ApiAddress,
+        pace: Arc<RequestSchedule>,
+        origin: Instant,
+    ) -> Result<Self> {
         Ok(Self {
             connection: Connection::open(&address.host)?,
             address,
@@ -108,26 +109,30 @@ impl Client {
             origin,
             recorder: Recorder::default(),
             requests: 0,
-            left: Left::default(),
+            left: LiveDocuments::default(),
         })
     }
 
-    /// Gets ready for operations, so that no memory is asked for by all clients together in the midst of load.
+    /// Gets ready for operations, so that no memory is asked for by all clients together in the
+    /// midst of load.
     pub(super) fn prepare(&mut self, operations: &[&str]) {
         self.recorder.prepare(operations);
-        self.left = Left::prepared();
+        self.left = LiveDocuments::prepared();
     }
 
-    /// Does a request when it is due, as an operation of this name; none: the time is over. An answer that is none of `expected` is a failure.
+    /// Does a request when it is due, as an operation of this name; none: the time is over. An
+    /// answer that is none of `expected` is a failure.
     ///
     /// # Errors
     /// When the connection is lost.
     pub(super) fn ask(
         &mut self,
         name: &'static str,
-        (method, path, body): (&str, &str, &str),
+        method: &str,
+        path: &str,
+        body: &str,
         expected: &[u64],
-    ) -> Result<Option<Answered>> {
+    ) -> Result<Option<WriteReply>> {
         let Some(due) = self.pace.next() else {
             return Ok(None);
         };
@@ -151,15 +156,16 @@ impl Client {
     ///
     /// # Errors
     /// When the connection is lost.
-    pub(super) fn send(&mut self, method: &str, path: &str, body: &str) -> Result<Answered> {
-        let Address {
+    pub(super) fn send(&mut self, method: &str, path: &str, body: &str) -> Result<WriteReply> {
+        let ApiAddress {
             host,
             token,
             database,
         } = &self.address;
-        let kind = match path.ends_with("/import") {
-            true => "application/x-ndjson",
-            false => "application/json",
+        let kind = if path.ends_with("/import") {
+            "application/x-ndjson"
+        } else {
+            "application/json"
         };
         let sign = if path.contains('?') { '&' } else { '?' };
         let request = format!(
@@ -171,7 +177,7 @@ impl Client {
         let (status, id) = self.connection.exchange(request.as_bytes(), |body| {
             is_write.then(|| id_of(body)).flatten()
         })?;
-        Ok(Answered {
+        Ok(WriteReply {
             status,
             id: id.unwrap_or_default(),
         })
@@ -181,10 +187,10 @@ impl Client {
     ///
     /// # Errors
     /// It did not.
-    pub(super) fn done(&mut self, method: &str, path: &str, body: &str) -> Result<Answered> {
+    pub(super) fn done(&mut self, method: &str, path: &str, body: &str) -> Result<WriteReply> {
         let answered = self.send(method, path, body)?;
         let status = answered.status;
-        ensure!(status / 100 == 2, "{method} {path} was answered {status}");
+        ensure!(status / 100 == 2, "{method} {path} returned {status}");
         Ok(answered)
     }
 }

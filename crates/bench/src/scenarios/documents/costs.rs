@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::client::{Client, Pace};
+use super::client::{DocumentsClient, RequestSchedule};
 use super::loads::gets;
-use super::mix::Left;
-use super::{Documents, Ran, site};
+use super::workload::LiveDocuments;
+use super::{Documents, DocumentsLoadResult, schema};
 use crate::record::scalar;
 use crate::result::{Better, Metric};
 use crate::stage::Stage;
@@ -17,10 +17,12 @@ use crate::stage::Stage;
 /// How long reads last that follow the mix.
 const READS: Duration = Duration::from_secs(5);
 
-/// A session of PostgreSQL that has become idle tells what it has counted after ten seconds, if not before.
+/// A session of PostgreSQL that has become idle tells what it has counted after ten seconds, if not
+/// before.
 const ALL_TOLD_AFTER: Duration = Duration::from_secs(11);
 
-/// Documents by which is measured what one costs. Pages of an index that are filled alike split at about the same time: with so many each has.
+/// Documents by which is measured what one costs. Pages of an index that are filled alike split at
+/// about the same time: with so many each has.
 const COSTS: u32 = 20_000;
 
 /// Documents that are made before these.
@@ -31,41 +33,44 @@ impl Documents {
     ///
     /// # Errors
     /// When a connection is lost.
-    pub(super) async fn reads(&self, stage: &Stage, origin: Instant, ran: &mut Ran) -> Result<f64> {
+    pub(super) async fn reads(
+        &self,
+        stage: &Stage,
+        origin: Instant,
+        ran: &mut DocumentsLoadResult,
+    ) -> Result<f64> {
         let ids = self.ids.clone().context("the scenario is not prepared")?;
-        let moment = || Arc::new(Pace::new(READS, None, stage.seed));
+        let moment = || Arc::new(RequestSchedule::new(READS, None, stage.seed));
         let got = self
-            .load(stage, moment(), (origin, &["get"]), gets(ids.clone()))
+            .load(stage, moment(), origin, &["get"], gets(ids.clone()))
             .await?;
         let rate = got.requests as f64 / got.took.as_secs_f64();
         ran.recorders.extend(got.recorders);
-        let found = self.load(stage, moment(), (origin, &["query"]), |client, number| {
+        let found = self.load(stage, moment(), origin, &["query"], |client, number| {
             for round in 0_u64.. {
                 let group = (u64::from(number) * 37 + round) % 1_000;
                 let path = format!("documents/items?filter=/group%20=%20{group}&limit=20");
-                if client.ask("query", ("GET", &path, ""), &[200])?.is_none() {
+                if client.ask("query", "GET", &path, "", &[200])?.is_none() {
                     break;
                 }
             }
-            Ok(Left::default())
+            Ok(LiveDocuments::default())
         });
         ran.recorders.extend(found.await?.recorders);
         let referring = self.load(
             stage,
             moment(),
-            (origin, &["referrers"]),
+            origin,
+            &["referrers"],
             move |client, number| {
                 for round in 0_usize.. {
                     let place = (number as usize * 7_919 + round) % ids.things.len();
                     let path = format!("documents/things/{}/referrers", ids.things[place]);
-                    if client
-                        .ask("referrers", ("GET", &path, ""), &[200])?
-                        .is_none()
-                    {
+                    if client.ask("referrers", "GET", &path, "", &[200])?.is_none() {
                         break;
                     }
                 }
-                Ok(Left::default())
+                Ok(LiveDocuments::default())
             },
         );
         ran.recorders.extend(referring.await?.recorders);
@@ -84,7 +89,7 @@ impl Documents {
         let site = self.site.as_ref().context("the scenario is not prepared")?;
         let session = site.client().await?;
         let (shape, run, count) = (self.shape, self.run, self.args.documents / 2);
-        let write = move |client: &mut Client, place: u32| {
+        let write = move |client: &mut DocumentsClient, place: u32| {
             let body = shape.item(
                 &format!("w{run}-{place}"),
                 |at| all_over(place, at, count),
@@ -92,7 +97,8 @@ impl Documents {
             );
             Ok(Some(client.done("POST", "documents/items", &body)?.id))
         };
-        // Its work would be counted as that of writes. A server that was there before keeps its own.
+        // Its work would be counted as that of writes. A server that was there before keeps its
+        // own.
         if self.args.run.private {
             let off = "ALTER SYSTEM SET autovacuum = off";
             session.batch_execute(off).await?;
@@ -100,15 +106,15 @@ impl Documents {
             session.batch_execute("VACUUM (ANALYZE)").await?;
         }
         session.batch_execute("CHECKPOINT").await?;
-        // Whole pages are written once after a checkpoint: that is not a write's own. So many documents come to every page.
-        self.all(
-            stage,
-            (self.args.clients, BEFORE_COSTS),
-            move |client, place| write(client, place + COSTS),
-        )
+        // Whole pages are written once after a checkpoint: that is not a write's own. So many
+        // documents come to every page.
+        let clients = self.args.clients;
+        self.all(stage, clients, BEFORE_COSTS, move |client, place| {
+            write(client, place + COSTS)
+        })
         .await?;
         let mut before = site.counts(&session).await?;
-        let mut cost = async |name: &str, field: fn(site::Counts) -> i64, unit: &str| {
+        let mut cost = async |name: &str, field: fn(schema::Counts) -> i64, unit: &str| {
             let now = site.counts(&session).await?;
             let each = field(now.since(before)) as f64 / f64::from(COSTS);
             before = now;
@@ -118,10 +124,10 @@ impl Documents {
         };
         tokio::time::sleep(ALL_TOLD_AFTER).await;
         let first = cost("ignored", |_| 0, "bytes").await?;
-        let made = self.all(stage, (self.args.clients, COSTS), write).await?;
+        let made = self.all(stage, clients, COSTS, write).await?;
         tokio::time::sleep(ALL_TOLD_AFTER).await;
         let second = cost("wal_bytes_per_insert", |came| came.wal_bytes, "bytes").await?;
-        self.all(stage, (self.args.clients, COSTS), write).await?;
+        self.all(stage, clients, COSTS, write).await?;
         cost(
             "wal_bytes_per_unchanged_upsert",
             |came| came.wal_bytes,
@@ -131,7 +137,7 @@ impl Documents {
         let made = Arc::new(made);
         for _ in 0..2 {
             let made = made.clone();
-            self.all(stage, (self.args.clients, COSTS), move |client, place| {
+            self.all(stage, clients, COSTS, move |client, place| {
                 let path = format!("documents/items/{}", made[place as usize % made.len()]);
                 client.done("GET", &path, "").map(|_| None)
             })
@@ -146,7 +152,8 @@ impl Documents {
     }
 }
 
-/// The code of a thing that an item refers to: no two items that follow each other refer to neighbours.
+/// The code of a thing that an item refers to: no two items that follow each other refer to
+/// neighbours.
 pub(super) fn all_over(item: u32, at: u32, things: u32) -> String {
     let place = (u64::from(item) * 7_919 + u64::from(at) * 1_237) % u64::from(things);
     format!("t{place}")

@@ -1,14 +1,14 @@
-//! What clients do, one scenario each.
+//! The loads of the clients, one for each scenario.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use egret_bench_cli::DocumentsScenario;
 
-use super::client::{Client, Pace};
-use super::mix::{self, Left};
-use super::{Documents, Ids, LINES, Ran};
-use crate::cli::DocumentsScenario;
+use super::client::{DocumentsClient, RequestSchedule};
+use super::workload::{self, LiveDocuments};
+use super::{Documents, DocumentsLoadResult, Ids, LINES};
 use crate::stage::Stage;
 
 impl Documents {
@@ -19,9 +19,9 @@ impl Documents {
     pub(super) async fn main(
         &self,
         stage: &Stage,
-        pace: &Arc<Pace>,
+        pace: &Arc<RequestSchedule>,
         origin: Instant,
-    ) -> Result<Ran> {
+    ) -> Result<DocumentsLoadResult> {
         use DocumentsScenario as Which;
         let (shape, run) = (self.shape, self.run);
         let ids = self.ids.clone().context("the scenario is not prepared")?;
@@ -30,31 +30,30 @@ impl Documents {
                 self.load(
                     stage,
                     pace.clone(),
-                    (origin, mix::OPERATIONS),
-                    move |client, number| mix::run(client, shape, number + run * 10_000),
+                    origin,
+                    workload::OPERATIONS,
+                    move |client, number| workload::run(client, shape, number + run * 10_000),
                 )
                 .await
             }
             Which::Get => {
-                self.load(stage, pace.clone(), (origin, &["get"]), gets(ids))
+                self.load(stage, pace.clone(), origin, &["get"], gets(ids))
                     .await
             }
             Which::Referrers => {
                 let popular = ids
                     .popular
                     .as_ref()
-                    .context("nothing is referred to by many")?;
+                    .context("no document is referenced by many")?;
                 let path = format!("documents/things/{popular}/referrers");
                 self.load(
                     stage,
                     pace.clone(),
-                    (origin, &["referrers"]),
+                    origin,
+                    &["referrers"],
                     move |client, _| {
-                        while client
-                            .ask("referrers", ("GET", &path, ""), &[200])?
-                            .is_some()
-                        {}
-                        Ok(Left::default())
+                        while client.ask("referrers", "GET", &path, "", &[200])?.is_some() {}
+                        Ok(LiveDocuments::default())
                     },
                 )
                 .await
@@ -68,9 +67,9 @@ impl Documents {
     async fn again_and_again(
         &self,
         stage: &Stage,
-        pace: &Arc<Pace>,
+        pace: &Arc<RequestSchedule>,
         origin: Instant,
-    ) -> Result<Ran> {
+    ) -> Result<DocumentsLoadResult> {
         use DocumentsScenario as Which;
         let (shape, run, count) = (self.shape, self.run, self.args.documents / 2);
         match self.args.scenario {
@@ -124,13 +123,18 @@ impl Documents {
         }
     }
 
-    /// Lines put in.
-    async fn import(&self, stage: &Stage, pace: &Arc<Pace>, origin: Instant) -> Result<Ran> {
+    async fn import(
+        &self,
+        stage: &Stage,
+        pace: &Arc<RequestSchedule>,
+        origin: Instant,
+    ) -> Result<DocumentsLoadResult> {
         let (shape, run, count) = (self.shape, self.run, self.args.documents / 2);
         self.load(
             stage,
             pace.clone(),
-            (origin, &["import"]),
+            origin,
+            &["import"],
             move |client, number| {
                 for part in 0_u32.. {
                     let lines = (0..LINES).map(|line| {
@@ -140,14 +144,11 @@ impl Documents {
                     });
                     let text: String = lines.collect();
                     let path = "collections/items/import";
-                    if client
-                        .ask("import", ("POST", path, &text), &[200])?
-                        .is_none()
-                    {
+                    if client.ask("import", "POST", path, &text, &[200])?.is_none() {
                         break;
                     }
                 }
-                Ok(Left::default())
+                Ok(LiveDocuments::default())
             },
         )
         .await
@@ -157,20 +158,21 @@ impl Documents {
     async fn repeat(
         &self,
         stage: &Stage,
-        pace: &Arc<Pace>,
+        pace: &Arc<RequestSchedule>,
         origin: Instant,
         name: &'static str,
         expected: u64,
         body: impl Fn(u32, u64) -> String + Send + Sync + 'static,
-    ) -> Result<Ran> {
-        self.load(stage, pace.clone(), (origin, &[]), move |client, number| {
+    ) -> Result<DocumentsLoadResult> {
+        self.load(stage, pace.clone(), origin, &[], move |client, number| {
             for round in 0.. {
-                let asked = ("POST", "documents/items", &*body(number, round));
-                if client.ask(name, asked, &[expected])?.is_none() {
+                let text = body(number, round);
+                let reply = client.ask(name, "POST", "documents/items", &text, &[expected])?;
+                if reply.is_none() {
                     break;
                 }
             }
-            Ok(Left::default())
+            Ok(LiveDocuments::default())
         })
         .await
     }
@@ -179,7 +181,7 @@ impl Documents {
 /// Documents read by id, items and things in turn.
 pub(super) fn gets(
     ids: Arc<Ids>,
-) -> impl Fn(&mut Client, u32) -> Result<Left> + Send + Sync + 'static {
+) -> impl Fn(&mut DocumentsClient, u32) -> Result<LiveDocuments> + Send + Sync + 'static {
     move |client, number| {
         for round in 0_usize.. {
             let place = number as usize * 7_919 + round * 31;
@@ -188,10 +190,10 @@ pub(super) fn gets(
                 _ => ("things", &ids.things),
             };
             let path = format!("documents/{collection}/{}", all[place % all.len()]);
-            if client.ask("get", ("GET", &path, ""), &[200])?.is_none() {
+            if client.ask("get", "GET", &path, "", &[200])?.is_none() {
                 break;
             }
         }
-        Ok(Left::default())
+        Ok(LiveDocuments::default())
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::cycle::{Plan, Purpose};
-use super::drive::{self, Driven, Lengths};
-use super::figures::{self, Watch};
-use super::target::Target;
+use super::cycle::{CyclePlan, Purpose};
+use super::drive::{self, Lengths, LoadResult};
+use super::figures::{self, ResourceSampler};
+use super::target::QueueTarget;
 use super::worker::Holder;
 use crate::record::{millis, scalar};
 use crate::result::Better;
@@ -20,43 +20,43 @@ const RESTART_MAX: Duration = Duration::from_secs(600);
 /// How long until it is tried again whether the server answers.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// An empty server; the same queue with `tasks` waiting in another one, which is the measurement; and
-/// working off those, with more coming in behind.
+/// An empty server; the same queue with `tasks` waiting in another one, which is the measurement;
+/// and working off those, with more coming in behind.
 pub(super) async fn measure(
     stage: &mut Stage,
-    plan: &Plan,
+    plan: &CyclePlan,
     lengths: Lengths,
     tasks: u64,
 ) -> Result<Measurement> {
-    let target = Target::of(stage)?;
+    let target = QueueTarget::of(stage)?;
     target.put_queue("live", None).await?;
     let empty = figures::measurement(arm(stage, &target, plan, lengths, "live").await?);
 
     target.put_queue("backlog", None).await?;
     let mut before = target.watch();
     before.look();
-    stage.progress.say(format!("making {tasks} tasks"));
+    stage.progress.say(format!("enqueueing {tasks} tasks"));
     let filled = drive::fill(plan, tasks, target.connect("backlog")).await?;
     let mut full = target.watch();
     full.look();
 
     stage
         .progress
-        .say("ending the server as a crash would, and starting it again");
+        .say("killing the server and starting it again");
     let restart = restart(stage, &target).await?;
-    let target = Target::of(stage)?;
+    let target = QueueTarget::of(stage)?;
     let mut again = target.watch();
     again.look();
 
     let beside = arm(stage, &target, plan, lengths, "live").await?;
     let mut measurement = figures::measurement(beside);
-    let behind = Plan {
+    let behind = CyclePlan {
         purpose: Purpose::Behind(tasks),
         ..plan.clone()
     };
     let behind = arm(stage, &target, &behind, lengths, "backlog").await?;
     let lost = lost(&target, &behind, tasks).await?;
-    let found = Found {
+    let found = BacklogResult {
         tasks,
         empty,
         filled,
@@ -69,21 +69,21 @@ pub(super) async fn measure(
     Ok(measurement)
 }
 
-/// What was found besides the cycles.
-struct Found {
+/// Results besides those of the cycles.
+struct BacklogResult {
     tasks: u64,
     empty: Measurement,
     /// How long making the tasks took.
     filled: Duration,
     restart: Duration,
     /// Working the tasks off.
-    behind: Driven,
+    behind: LoadResult,
     lost: u64,
     /// Memory and disk before the tasks, with them, and after the restart.
-    watches: [Watch; 3],
+    watches: [ResourceSampler; 3],
 }
 
-impl Found {
+impl BacklogResult {
     fn add_to(self, measurement: &mut Measurement) {
         let rate = |arm: &Measurement| arm.metrics["cycles_per_second"].value;
         let ratio = rate(measurement) / rate(&self.empty).max(1e-9);
@@ -125,7 +125,7 @@ impl Found {
 
 /// Acknowledged tasks that are neither there nor completed. Those that are there are counted by the
 /// server, as only the first of millions were handed out.
-async fn lost(target: &Target, behind: &Driven, tasks: u64) -> Result<u64> {
+async fn lost(target: &QueueTarget, behind: &LoadResult, tasks: u64) -> Result<u64> {
     let accepted = tasks + behind.outcome.ledger.accepted();
     let completed = behind.outcome.ledger.completed();
     let counts = target.counts("backlog").await?;
@@ -135,18 +135,18 @@ async fn lost(target: &Target, behind: &Driven, tasks: u64) -> Result<u64> {
 
 async fn arm(
     stage: &mut Stage,
-    target: &Target,
-    plan: &Plan,
+    target: &QueueTarget,
+    plan: &CyclePlan,
     lengths: Lengths,
     queue: &str,
-) -> Result<Driven> {
+) -> Result<LoadResult> {
     let gate = std::future::ready(Ok(()));
     let connect = target.connect(queue);
     drive::drive(stage, plan, lengths, target.watch(), connect, gate).await
 }
 
 /// From the start until a worker holds a task.
-async fn restart(stage: &mut Stage, target: &Target) -> Result<Duration> {
+async fn restart(stage: &mut Stage, target: &QueueTarget) -> Result<Duration> {
     let private = stage
         .private
         .as_mut()

@@ -1,5 +1,5 @@
-//! What a cycle asks of a task queue, Egret's or another: one connection that tasks are made on and one
-//! that they are worked on, both packing everything that waits into one write.
+//! Interface to a task queue, Egret's or another: one connection to enqueue on and one to work on,
+//! both packing everything that waits into one write.
 
 use std::ops::Range;
 use std::task::{Context, Poll};
@@ -26,7 +26,7 @@ pub(super) trait Broker {
     fn poll(&mut self, context: &mut Context<'_>, events: &mut Events) -> Poll<Result<()>>;
 }
 
-/// What a task queue has answered.
+/// Events that a task queue has sent.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     /// Numbers of tasks that it has acknowledged.
@@ -36,7 +36,6 @@ pub(super) struct Events {
     /// The number in the payload of each task that was handed out, and where its handle is in
     /// `handles`.
     pub(super) handed: Vec<(u64, Range<u32>)>,
-    /// What completes them.
     pub(super) handles: Vec<u8>,
     /// Numbers of completions that it has acknowledged.
     pub(super) completed: Vec<u64>,
@@ -52,7 +51,7 @@ impl Events {
     #[inline]
     pub(super) fn hand(&mut self, payload: &[u8], handle: &[u8]) -> Result<()> {
         let Some(number) = number_in(payload) else {
-            anyhow::bail!("a task was handed out that this program did not make");
+            anyhow::bail!("the server delivered a task that this program did not enqueue");
         };
         let begin = self.handles.len() as u32;
         self.handles.extend_from_slice(handle);

@@ -1,5 +1,6 @@
-//! The load itself: callers that each wait for their acknowledgement, and a worker with slots, as one
-//! state machine that is polled. It is what so many tasks of a runtime would do, without their cost.
+//! The load itself: callers that each wait for their acknowledgement, and a worker with slots, as
+//! one state machine that is polled. It is what so many tasks of a runtime would do, without their
+//! cost.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,11 +10,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::broker::{Broker, Events, write_number};
-use super::flight::Flight;
+use super::in_flight::Flight;
 use super::ledger::Ledger;
 use super::signals::Signals;
 use crate::record::{LATE, Recorder};
-use crate::schedule::{Arrivals, Spacing, arrivals};
+use crate::schedule::{ArrivalSchedule, Spacing, arrivals};
 
 /// From a call until its task is acknowledged.
 pub(super) const ENQUEUE: &str = "enqueue";
@@ -31,9 +32,8 @@ const UNDER_WAY_MAX: usize = 1 << 20;
 /// Longer than any measurement.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
-/// How much load.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct CyclePlan {
     /// Callers that wait for their acknowledgement before they call again.
     pub(super) callers: u32,
     /// Tasks that the worker has room for.
@@ -49,7 +49,7 @@ pub(super) struct Plan {
     pub(super) purpose: Purpose,
 }
 
-/// What a load is for.
+/// Purpose of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Cycles; in the end every task must be completed.
@@ -60,8 +60,8 @@ pub(super) enum Purpose {
     Behind(u64),
 }
 
-/// What a load has found.
-pub(super) struct Outcome {
+/// Results of a load.
+pub(super) struct CycleOutcome {
     pub(super) recorder: Recorder,
     pub(super) ledger: Ledger,
     /// Completions that were acknowledged within the window.
@@ -75,13 +75,13 @@ pub(super) struct Outcome {
 }
 
 /// A task whose caller waits for the acknowledgement.
-struct Asked {
+struct PendingEnqueue {
     caller: u32,
     begun_ns: u64,
 }
 
 /// A task that the worker has completed and of which the acknowledgement is to come.
-struct Held {
+struct PendingCompletion {
     task: u64,
     handed_ns: u64,
 }
@@ -93,29 +93,28 @@ struct Operations {
     end_to_end: usize,
 }
 
-/// See the module.
-pub(super) struct Cycle<B> {
+pub(super) struct CycleLoad<B> {
     broker: B,
-    plan: Plan,
+    plan: CyclePlan,
     signals: Arc<Signals>,
     /// Of each caller, tasks of its call that are not acknowledged.
     callers: Vec<u32>,
     idle: Vec<u32>,
-    timetable: Option<Timetable>,
-    asked: Flight<Asked>,
+    timetable: Option<CallSchedule>,
+    asked: Flight<PendingEnqueue>,
     /// When each task began that is not completed.
     begun_ns: Flight<u64>,
-    held: Flight<Held>,
+    held: Flight<PendingCompletion>,
     events: Events,
     payload: Vec<u8>,
     window: Range<u64>,
     operations: Operations,
-    outcome: Outcome,
+    outcome: CycleOutcome,
 }
 
-impl<B: Broker> Cycle<B> {
+impl<B: Broker> CycleLoad<B> {
     /// A load on `broker`, whose worker is given its slots.
-    pub(super) fn new(mut broker: B, plan: &Plan, signals: Arc<Signals>) -> Self {
+    pub(super) fn new(mut broker: B, plan: &CyclePlan, signals: Arc<Signals>) -> Self {
         if !matches!(plan.purpose, Purpose::Fill(_)) {
             broker.take(plan.slots);
         }
@@ -129,7 +128,7 @@ impl<B: Broker> Cycle<B> {
             callers: vec![0; plan.callers as usize],
             idle: (0..plan.callers).collect(),
             // Another seed than the window's.
-            timetable: Timetable::new(plan, !plan.seed, signals.now_ns()),
+            timetable: CallSchedule::new(plan, !plan.seed, signals.now_ns()),
             asked: Flight::default(),
             begun_ns: Flight::default(),
             held: Flight::default(),
@@ -137,7 +136,7 @@ impl<B: Broker> Cycle<B> {
             payload: vec![b'.'; plan.payload_bytes as usize],
             window: u64::MAX..u64::MAX,
             operations,
-            outcome: Outcome {
+            outcome: CycleOutcome {
                 recorder,
                 ledger: Ledger::default(),
                 cycles: 0,
@@ -171,15 +170,14 @@ impl<B: Broker> Cycle<B> {
         }
     }
 
-    /// What was found.
-    pub(super) fn finish(self) -> Outcome {
+    pub(super) fn finish(self) -> CycleOutcome {
         self.outcome
     }
 
     fn look_at_window(&mut self, now_ns: u64) {
         let window = self.signals.window();
         if self.window.start == u64::MAX && window.start != u64::MAX {
-            self.timetable = Timetable::new(&self.plan, self.plan.seed, window.start);
+            self.timetable = CallSchedule::new(&self.plan, self.plan.seed, window.start);
         }
         let was_open = self.window.end > now_ns;
         self.window = window;
@@ -249,7 +247,7 @@ impl<B: Broker> Cycle<B> {
         self.callers[caller as usize] += self.plan.batch;
         let first = self.first();
         for _ in 0..self.plan.batch {
-            let number = self.asked.begin(Asked { caller, begun_ns });
+            let number = self.asked.begin(PendingEnqueue { caller, begun_ns });
             if self.plan.purpose == Purpose::Cycles {
                 self.begun_ns.begin(begun_ns);
             }
@@ -283,7 +281,7 @@ impl<B: Broker> Cycle<B> {
         let now_ns = self.signals.now_ns();
         for number in events.enqueued.drain(..) {
             let Some(asked) = self.asked.end(number) else {
-                bail!("the server acknowledged task {number}, for which nobody waits");
+                bail!("the server acknowledged task {number}, which is not pending");
             };
             self.outcome.ledger.accept(self.first() + number);
             self.outcome.enqueued += u64::from(self.window.contains(&now_ns));
@@ -292,7 +290,7 @@ impl<B: Broker> Cycle<B> {
         }
         for (number, cause) in events.refused.drain(..) {
             let Some(asked) = self.asked.end(number) else {
-                bail!("the server refused task {number}, for which nobody waits");
+                bail!("the server refused task {number}, which is not pending");
             };
             self.begun_ns.end(number);
             self.fail(&cause, asked.begun_ns, now_ns);
@@ -301,7 +299,7 @@ impl<B: Broker> Cycle<B> {
         let handed = events.handed.len() as u32;
         for (task, handle) in events.handed.drain(..) {
             self.outcome.ledger.hand(task);
-            self.held.begin(Held {
+            self.held.begin(PendingCompletion {
                 task,
                 handed_ns: now_ns,
             });
@@ -322,7 +320,7 @@ impl<B: Broker> Cycle<B> {
         let in_window = self.window.contains(&now_ns);
         for number in events.completed.drain(..) {
             let Some(held) = self.held.end(number) else {
-                bail!("the server acknowledged completion {number}, for which nobody waits");
+                bail!("the server acknowledged completion {number}, which is not pending");
             };
             self.outcome.ledger.complete(held.task);
             self.outcome.cycles += u64::from(in_window);
@@ -337,7 +335,7 @@ impl<B: Broker> Cycle<B> {
         }
         for (number, cause) in events.not_completed.drain(..) {
             let Some(held) = self.held.end(number) else {
-                bail!("the server refused completion {number}, for which nobody waits");
+                bail!("the server refused completion {number}, which is not pending");
             };
             self.fail(&cause, held.handed_ns, now_ns);
         }
@@ -374,14 +372,14 @@ impl<B: Broker> Cycle<B> {
 }
 
 /// When calls of an open loop are due: the harness's arrivals, from a moment on.
-struct Timetable {
+struct CallSchedule {
     origin_ns: u64,
     next: Option<u64>,
-    arrivals: Arrivals,
+    arrivals: ArrivalSchedule,
 }
 
-impl Timetable {
-    fn new(plan: &Plan, seed: u64, origin_ns: u64) -> Option<Self> {
+impl CallSchedule {
+    fn new(plan: &CyclePlan, seed: u64, origin_ns: u64) -> Option<Self> {
         let (rate, spacing) = plan.rate?;
         let calls = rate / f64::from(plan.batch);
         let mut timetable = Self {

@@ -9,26 +9,26 @@ use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
 use super::broker::Broker;
-use super::cycle::{Cycle, Outcome, Plan, Purpose};
-use super::figures::Watch;
+use super::cycle::{CycleLoad, CycleOutcome, CyclePlan, Purpose};
+use super::figures::ResourceSampler;
 use super::signals::Signals;
 use crate::load::{Pace, watched};
 use crate::result::{Warmup, Watched};
 use crate::stage::Stage;
 use crate::steady::{Detector, LATENCY_SLOPE_MAX, RATE_SLOPE_MAX, WINDOW};
-use crate::window::Observed;
+use crate::window::WindowObservation;
 
 /// The load looks at its clock this often when nothing comes.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Calls of an open loop that are due are begun this often: far below what is told from one another,
-/// and few enough to cost the generator little.
+/// Calls of an open loop that are due are begun this often: far below what is told from one
+/// another, and few enough to cost the generator little.
 const RELEASE: Duration = Duration::from_micros(200);
 
 /// Tasks in a call of those that fill a queue.
 const FILL_BATCH: u32 = 250;
 
-/// How long to measure.
+/// Lengths of warm-up and window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengths {
     pub(super) warmup_max: Duration,
@@ -36,37 +36,37 @@ pub(super) struct Lengths {
 }
 
 /// A load that has run.
-pub(super) struct Driven {
-    pub(super) outcome: Outcome,
-    pub(super) observed: Observed,
+pub(super) struct LoadResult {
+    pub(super) outcome: CycleOutcome,
+    pub(super) observed: WindowObservation,
     pub(super) warmup: Warmup,
     /// How long the window was, as the load saw it.
     pub(super) window: Duration,
-    pub(super) watch: Watch,
+    pub(super) watch: ResourceSampler,
 }
 
-/// Ends the thread when nobody waits for it any more.
-struct Leash(Arc<Signals>);
+/// Ends the load's thread when dropped, as its result is no longer awaited.
+struct AbortOnDrop(Arc<Signals>);
 
-impl Drop for Leash {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }
 }
 
-/// Runs a load on the task queue that `connect` connects to. Between warm-up and window, with the load
-/// running, it waits for `gate`.
+/// Runs a load on the task queue that `connect` connects to. Between warm-up and window, with the
+/// load running, it waits for `gate`.
 ///
 /// # Errors
 /// When it cannot be connected to, or the load fails.
 pub(super) async fn drive<B, C, F>(
     stage: &mut Stage,
-    plan: &Plan,
+    plan: &CyclePlan,
     lengths: Lengths,
-    mut watch: Watch,
+    mut watch: ResourceSampler,
     connect: C,
     gate: impl Future<Output = Result<()>>,
-) -> Result<Driven>
+) -> Result<LoadResult>
 where
     B: Broker,
     C: FnOnce() -> F + Send + 'static,
@@ -74,7 +74,7 @@ where
 {
     stage.progress.say("connecting");
     let signals = Arc::new(Signals::new(Instant::now()));
-    let leash = Leash(signals.clone());
+    let leash = AbortOnDrop(signals.clone());
     let mut done = begin(plan, &signals, connect);
     let warmup = tokio::select! {
         warmup = warm_up(stage, plan, lengths.warmup_max, &signals) => warmup,
@@ -105,7 +105,7 @@ where
     let outcome = ended.context("the load's thread has ended")??;
     let length = signals.window_length();
     drop(leash);
-    Ok(Driven {
+    Ok(LoadResult {
         outcome,
         observed,
         warmup,
@@ -114,29 +114,29 @@ where
     })
 }
 
-type Ended = Result<Result<Outcome>, oneshot::error::RecvError>;
+type Ended = Result<Result<CycleOutcome>, oneshot::error::RecvError>;
 
 fn untimely(ended: Ended) -> anyhow::Error {
     match ended {
         Ok(Err(error)) => error,
-        Ok(Ok(_)) => anyhow!("the load has ended before its time"),
+        Ok(Ok(_)) => anyhow!("the load has ended too early"),
         Err(_) => anyhow!("the load's thread has failed"),
     }
 }
 
-/// Makes tasks that nobody works on, as fast as they are acknowledged; returns how long that took.
+/// Makes tasks without a worker, as fast as they are acknowledged; returns how long that took.
 ///
 /// # Errors
 /// When the task queue cannot be connected to, or refuses one.
-pub(super) async fn fill<B, C, F>(plan: &Plan, tasks: u64, connect: C) -> Result<Duration>
+pub(super) async fn fill<B, C, F>(plan: &CyclePlan, tasks: u64, connect: C) -> Result<Duration>
 where
     B: Broker,
     C: FnOnce() -> F + Send + 'static,
     F: Future<Output = Result<B>>,
 {
     let signals = Arc::new(Signals::new(Instant::now()));
-    let _leash = Leash(signals.clone());
-    let plan = Plan {
+    let _leash = AbortOnDrop(signals.clone());
+    let plan = CyclePlan {
         batch: FILL_BATCH,
         rate: None,
         cycles: None,
@@ -145,8 +145,9 @@ where
     };
     signals.open_window(Instant::now(), None);
     let begun = Instant::now();
-    let outcome = begin(&plan, &signals, connect).await;
-    let outcome = outcome.context("the thread that fills the queue has ended")??;
+    let outcome = begin(&plan, &signals, connect)
+        .await
+        .context("the thread that fills the queue has ended")??;
     let accepted = outcome.ledger.accepted();
     ensure!(
         accepted >= tasks,
@@ -156,16 +157,15 @@ where
 }
 
 /// A load that runs beside what is measured.
-pub(super) struct Beside {
+pub(super) struct BackgroundLoad {
     signals: Arc<Signals>,
-    done: oneshot::Receiver<Result<Outcome>>,
+    done: oneshot::Receiver<Result<CycleOutcome>>,
     begun: Instant,
-    _leash: Leash,
+    _leash: AbortOnDrop,
 }
 
-impl Beside {
-    /// Starts it.
-    pub(super) fn start<B, C, F>(plan: &Plan, connect: C) -> Self
+impl BackgroundLoad {
+    pub(super) fn start<B, C, F>(plan: &CyclePlan, connect: C) -> Self
     where
         B: Broker,
         C: FnOnce() -> F + Send + 'static,
@@ -176,7 +176,7 @@ impl Beside {
         signals.open_window(begun, None);
         Self {
             done: begin(plan, &signals, connect),
-            _leash: Leash(signals.clone()),
+            _leash: AbortOnDrop(signals.clone()),
             signals,
             begun,
         }
@@ -186,20 +186,19 @@ impl Beside {
     ///
     /// # Errors
     /// When it has failed.
-    pub(super) async fn end(self) -> Result<(Outcome, Duration)> {
+    pub(super) async fn end(self) -> Result<(CycleOutcome, Duration)> {
         self.signals.end_window(self.signals.now_ns());
         let lasted = self.begun.elapsed();
-        let outcome = self.done.await.context("the load beside has ended")??;
+        let outcome = self.done.await.context("the background load has ended")??;
         Ok((outcome, lasted))
     }
 }
 
-/// Starts the thread.
 fn begin<B, C, F>(
-    plan: &Plan,
+    plan: &CyclePlan,
     signals: &Arc<Signals>,
     connect: C,
-) -> oneshot::Receiver<Result<Outcome>>
+) -> oneshot::Receiver<Result<CycleOutcome>>
 where
     B: Broker,
     C: FnOnce() -> F + Send + 'static,
@@ -218,18 +217,18 @@ where
             .context("start an event loop");
         let outcome = runtime.and_then(|runtime| {
             runtime.block_on(async {
-                let cycle = Cycle::new(connect().await?, &plan, signals.clone());
+                let cycle = CycleLoad::new(connect().await?, &plan, signals.clone());
                 work(cycle, &signals).await
             })
         });
         signals.ended.notify_one();
-        // Whoever has gone away has no use for it.
+        // The receiver may be gone: the result is then not needed.
         let _ = tell.send(outcome);
     });
     done
 }
 
-async fn work<B: Broker>(mut cycle: Cycle<B>, signals: &Signals) -> Result<Outcome> {
+async fn work<B: Broker>(mut cycle: CycleLoad<B>, signals: &Signals) -> Result<CycleOutcome> {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -258,7 +257,7 @@ fn release(signals: &Signals) {
 }
 
 /// Lets the load run unmeasured until it is steady, or the cap ends it.
-async fn warm_up(stage: &Stage, plan: &Plan, cap: Duration, signals: &Signals) -> Warmup {
+async fn warm_up(stage: &Stage, plan: &CyclePlan, cap: Duration, signals: &Signals) -> Warmup {
     stage.progress.say("warming up");
     let pace = match plan.rate {
         None => Pace::Closed,

@@ -6,7 +6,7 @@ use anyhow::Result;
 use bytes::BytesMut;
 
 use super::broker::{Broker, Events};
-use super::link::Link;
+use super::link::GrpcLink;
 use super::wire::{self, Fields, Value};
 
 /// Tasks, or reports, that one message may hold.
@@ -15,15 +15,15 @@ const BATCH_MAX: usize = 1_000;
 /// How long a lease of the worker lasts, in milliseconds: longer than any pause of a measurement.
 pub(super) const LEASE_MS: u64 = 300_000;
 
-/// What a task is completed with.
+/// Result of each completed task.
 const RESULT: &[u8] = b"ok";
 
 /// A producer's stream and a worker's.
 pub(super) struct Egret {
-    producer: Link,
-    worker: Link,
-    tasks: Message,
-    reports: Message,
+    producer: GrpcLink,
+    worker: GrpcLink,
+    tasks: MessageBuilder,
+    reports: MessageBuilder,
     credits: u32,
     /// What each message to the producer's stream begins with: the queue.
     head: BytesMut,
@@ -31,7 +31,7 @@ pub(super) struct Egret {
 
 /// A message in the making.
 #[derive(Default)]
-struct Message {
+struct MessageBuilder {
     bytes: BytesMut,
     items: usize,
 }
@@ -40,11 +40,11 @@ impl Egret {
     /// Opens both streams to a queue that is there.
     ///
     /// # Errors
-    /// When nobody answers at `host`.
+    /// If no connection to `host` can be established.
     pub(super) async fn open(host: &str, token: &str, queue: &str) -> Result<Self> {
         let path = |call: &str| format!("/egret.queue.v1.Queue/{call}");
-        let producer = Link::open(host, &path("Produce"), token).await?;
-        let mut worker = Link::open(host, &path("Work"), token).await?;
+        let producer = GrpcLink::open(host, &path("Produce"), token).await?;
+        let mut worker = GrpcLink::open(host, &path("Work"), token).await?;
         let mut hello = BytesMut::new();
         wire::hello(&mut hello, queue, "egret-bench", LEASE_MS);
         worker.put(&hello);
@@ -53,8 +53,8 @@ impl Egret {
         Ok(Self {
             producer,
             worker,
-            tasks: Message::default(),
-            reports: Message::default(),
+            tasks: MessageBuilder::default(),
+            reports: MessageBuilder::default(),
             credits: 0,
             head,
         })
@@ -79,7 +79,7 @@ impl Egret {
     }
 }
 
-impl Message {
+impl MessageBuilder {
     fn clear(&mut self) {
         self.bytes.clear();
         self.items = 0;
@@ -131,7 +131,7 @@ impl Broker for Egret {
     }
 }
 
-/// Reads a `ProduceResponse`.
+/// Adds the events of an encoded `ProduceResponse`.
 fn outcomes(message: &[u8], events: &mut Events) -> Result<()> {
     let mut fields = Fields(message);
     while let Some((_, value)) = fields.next()? {
@@ -155,7 +155,7 @@ fn outcomes(message: &[u8], events: &mut Events) -> Result<()> {
     Ok(())
 }
 
-/// Reads a `WorkResponse`.
+/// Adds the events of an encoded `WorkResponse`.
 fn work(message: &[u8], events: &mut Events) -> Result<()> {
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {

@@ -5,19 +5,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, ensure};
 use egret_proto::queue::v1;
 
-use super::cycle::Plan;
+use super::cycle::CyclePlan;
 use super::drive::{self, Lengths};
 use super::figures;
-use super::target::Target;
-use super::worker::Holder;
+use super::target::QueueTarget;
+use super::worker::{Holder, LeaseEnds};
 use crate::record::scalar;
 use crate::result::Better;
 use crate::scenario::Measurement;
 use crate::schedule::Spacing;
 use crate::stage::Stage;
 
-/// Tasks that one stream takes: the fewer, the closer together their leases end, as a lease counts from
-/// when it is given and each stream asks for what is left until the common end.
+/// Tasks that one stream takes: the fewer, the closer together their leases end, as a lease counts
+/// from when it is given and each stream asks for what is left until the common end.
 const STREAM_TASKS: u32 = 25_000;
 
 /// Tasks per second of the other traffic, unless told otherwise.
@@ -38,24 +38,24 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Leases that are not back by then are not waited for.
 const BACK_MAX: Duration = Duration::from_secs(60);
 
-/// Lets `leases` leases end at once and measures how long until no task is leased, and the latencies of
-/// another queue meanwhile.
+/// Lets `leases` leases end at once and measures how long until no task is leased, and the
+/// latencies of another queue meanwhile.
 pub(super) async fn measure(
     stage: &mut Stage,
-    plan: &Plan,
+    plan: &CyclePlan,
     lengths: Lengths,
     leases: u64,
 ) -> Result<Measurement> {
-    let target = Target::of(stage)?;
+    let target = QueueTarget::of(stage)?;
     target.put_queue("traffic", None).await?;
     target.put_queue("leases", Some(at_once())).await?;
-    stage.progress.say(format!("making {leases} tasks"));
+    stage.progress.say(format!("enqueueing {leases} tasks"));
     drive::fill(plan, leases, target.connect("leases")).await?;
-    let traffic = Plan {
+    let traffic = CyclePlan {
         rate: Some(plan.rate.unwrap_or((RATE, Spacing::Poisson))),
         ..plan.clone()
     };
-    let mut ends = Ends::default();
+    let mut ends = LeaseEnds::default();
     let lengths = Lengths {
         window: BEFORE + AFTER,
         ..lengths
@@ -121,13 +121,6 @@ fn at_once() -> v1::QueueSettings {
     }
 }
 
-/// When leases end, in Unix milliseconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ends {
-    first_ms: u64,
-    last_ms: u64,
-}
-
 fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_millis() as u64)
@@ -138,9 +131,9 @@ async fn wait_until(at_ms: u64) {
 }
 
 /// Takes every task, so that all leases end at about the same moment.
-async fn claim(target: &Target, leases: u64) -> Result<Ends> {
+async fn claim(target: &QueueTarget, leases: u64) -> Result<LeaseEnds> {
     let end_ms = now_ms() + 5_000 + leases * 1_000 / CLAIMS_PER_SECOND;
-    let mut ends = Ends {
+    let mut ends = LeaseEnds {
         first_ms: u64::MAX,
         last_ms: 0,
     };
@@ -150,11 +143,11 @@ async fn claim(target: &Target, leases: u64) -> Result<Ends> {
         let lease_ms = end_ms.saturating_sub(now_ms());
         ensure!(
             lease_ms > 1_000,
-            "the leases are not given before the first ones end: measure fewer of them"
+            "the first leases expire before all are taken: measure fewer of them"
         );
         let holder = Holder::claim(target, "leases", count as u32, lease_ms).await?;
-        ends.first_ms = ends.first_ms.min(holder.ends_ms.0);
-        ends.last_ms = ends.last_ms.max(holder.ends_ms.1);
+        ends.first_ms = ends.first_ms.min(holder.ends.first_ms);
+        ends.last_ms = ends.last_ms.max(holder.ends.last_ms);
         tokio::spawn(holder.listen());
         left -= count;
     }
@@ -162,7 +155,7 @@ async fn claim(target: &Target, leases: u64) -> Result<Ends> {
 }
 
 /// How many milliseconds after the first lease has ended no task is leased.
-async fn all_back(target: &Target, ends: Ends) -> Result<u64> {
+async fn all_back(target: &QueueTarget, ends: LeaseEnds) -> Result<u64> {
     wait_until(ends.first_ms).await;
     loop {
         let leased = target.counts("leases").await?.leased;
@@ -172,7 +165,7 @@ async fn all_back(target: &Target, ends: Ends) -> Result<u64> {
         }
         ensure!(
             since_ms < BACK_MAX.as_millis() as u64,
-            "{leased} tasks are leased {} s after their leases ended",
+            "{leased} tasks are still leased {} s after their leases ended",
             BACK_MAX.as_secs()
         );
         tokio::time::sleep(LOOK).await;

@@ -1,9 +1,9 @@
-//! What a load adds up to besides latencies: memory and disk of the server, seen from outside.
+//! Metrics of a load besides latencies: memory and disk of the server, seen from outside.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::drive::Driven;
+use super::drive::LoadResult;
 use super::signals::Signals;
 use crate::footprint::{disk_bytes, rss_bytes};
 use crate::record::{Recording, scalar};
@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Memory and disk of a task queue on this machine, looked at while a load runs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct ResourceSampler {
     process: Option<u32>,
     directory: Option<PathBuf>,
     rss_bytes: u64,
@@ -23,7 +23,7 @@ pub(super) struct Watch {
     looks: u64,
 }
 
-impl Watch {
+impl ResourceSampler {
     /// Of this process and this directory, where they are on this machine.
     pub(super) fn new(process: Option<u32>, directory: Option<PathBuf>) -> Self {
         Self {
@@ -84,16 +84,15 @@ impl Watch {
     }
 }
 
-/// What one of many cycles takes.
-pub(super) struct Each(u64);
+/// Divides by a number of cycles.
+pub(super) struct PerCycle(u64);
 
-impl Each {
-    /// Of so many.
+impl PerCycle {
     pub(super) fn of(cycles: u64) -> Self {
         Self(cycles)
     }
 
-    /// Its share of a time.
+    /// Time per cycle, in microseconds.
     pub(super) fn micros(&self, time: Duration, better: Better) -> Metric {
         let micros = time.as_secs_f64() * 1e6 / self.0.max(1) as f64;
         scalar("us", better, micros, self.0)
@@ -101,8 +100,8 @@ impl Each {
 }
 
 /// A load that has run, as a measurement.
-pub(super) fn measurement(driven: Driven) -> Measurement {
-    let Driven {
+pub(super) fn measurement(driven: LoadResult) -> Measurement {
+    let LoadResult {
         outcome,
         observed,
         warmup,
@@ -114,7 +113,7 @@ pub(super) fn measurement(driven: Driven) -> Measurement {
         let rate = count as f64 / window.as_secs_f64().max(1e-9);
         scalar("1/s", Better::Higher, rate, count)
     };
-    let each = Each::of(cycles);
+    let each = PerCycle::of(cycles);
     let count = |value: u64| {
         scalar(
             "count",
@@ -150,7 +149,7 @@ pub(super) fn measurement(driven: Driven) -> Measurement {
     measurement.warmup = Some(warmup);
     if outcome.ledger.lost() > 0 || outcome.ledger.duplicated > 0 {
         measurement.warnings.push(format!(
-            "{} acknowledged tasks were never completed, {} were handed out or completed twice",
+            "{} acknowledged tasks were never completed, {} were delivered or completed twice",
             outcome.ledger.lost(),
             outcome.ledger.duplicated
         ));

@@ -1,7 +1,7 @@
-//! Who got what: every task by its number, so that none that was acknowledged is lost and none is done
-//! twice without being noticed. Three bits a task.
+//! What became of every task, by its number, so that none that was acknowledged is lost and none is
+//! done twice without being noticed. Three bits a task.
 
-/// What became of each task.
+/// State of each task: accepted, handed out, completed.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     accepted: Bits,
@@ -39,12 +39,12 @@ impl Ledger {
         self.accepted.without(&self.completed)
     }
 
-    /// How many tasks the server has acknowledged.
+    /// Number of tasks acknowledged by the server.
     pub(super) fn accepted(&self) -> u64 {
         self.accepted.count
     }
 
-    /// How many tasks are completed.
+    /// Number of completed tasks.
     pub(super) fn completed(&self) -> u64 {
         self.completed.count
     }

@@ -21,8 +21,7 @@ const FRAME_BYTES: u32 = 1 << 20;
 /// Flag and length before each message; see the gRPC protocol over HTTP/2.
 const PREFIX_BYTES: usize = 5;
 
-/// A bidirectional stream.
-pub(super) struct Link {
+pub(super) struct GrpcLink {
     connection: Connection<TcpStream, Bytes>,
     response: Option<ResponseFuture>,
     sender: SendStream<Bytes>,
@@ -31,11 +30,11 @@ pub(super) struct Link {
     outbox: BytesMut,
 }
 
-impl Link {
+impl GrpcLink {
     /// Connects and asks for the stream; the answer comes later.
     ///
     /// # Errors
-    /// When nobody answers there.
+    /// If the connection cannot be established.
     pub(super) async fn open(host: &str, path: &str, token: &str) -> Result<Self> {
         let stream = TcpStream::connect(host)
             .await
@@ -83,13 +82,14 @@ impl Link {
         self.outbox.put_slice(message);
     }
 
-    /// Whether everything put before is on its way, as far as the peer can take it: what is put then
-    /// goes out at once.
+    /// Whether everything put before is on its way, as far as the peer can take it: what is put
+    /// then goes out at once.
     pub(super) fn is_clear(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Sends what was put and calls `take` with each message that has come; ready when there was one.
+    /// Sends what was put and calls `take` with each message that has come; ready when there was
+    /// one.
     ///
     /// # Errors
     /// When the stream has ended, with what the server said.
@@ -142,7 +142,7 @@ impl Link {
         self.response = None;
         if head.status != http::StatusCode::OK || head.headers.contains_key("grpc-status") {
             return Poll::Ready(Err(ended(&head.headers)
-                .context(format!("the server answered {}", head.status.as_u16()))));
+                .context(format!("the server responded {}", head.status.as_u16()))));
         }
         self.receiver = Some(body);
         Poll::Ready(Ok(()))
@@ -172,7 +172,7 @@ fn each(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<usiz
     while let Some((prefix, rest)) = bytes[taken..].split_first_chunk::<PREFIX_BYTES>() {
         let [compressed, length @ ..] = prefix;
         if *compressed != 0 {
-            bail!("the server sent a compressed message, which nobody asked for");
+            bail!("the server sent a compressed message, although none was requested");
         }
         let length = u32::from_be_bytes(*length) as usize;
         let Some(message) = rest.get(..length) else {

@@ -1,4 +1,5 @@
-//! `--peer`: other task queues, each under the same load with the same durability, right after Egret's.
+//! `--peer`: other task queues, each under the same load with the same durability, right after
+//! Egret's.
 //!
 //! Each is started here in a directory of its own on a free port. None of them keeps results, so a
 //! completion is the removal of the task, which is less work than Egret's.
@@ -8,78 +9,67 @@ mod nats;
 mod redis;
 
 use anyhow::{Context, Result};
+use egret_bench_cli::{Durability, Peer};
 
-use super::cycle::{END_TO_END, Plan};
-use super::drive::{self, Driven, Lengths};
-use super::figures::{self, Watch};
-use crate::cli::{Durability, Peer};
+use super::cycle::{CyclePlan, END_TO_END};
+use super::drive::{self, Lengths, LoadResult};
+use super::figures::{self, ResourceSampler};
 use crate::record::scalar;
 use crate::result::Better;
-use crate::running::{self, Running};
+use crate::running::{self, ServerProcess};
 use crate::scenario::Measurement;
 use crate::stage::Stage;
 
-impl Peer {
-    /// The program that has to be there, and the package that has it.
-    fn program(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Beanstalkd => ("beanstalkd", "beanstalkd"),
-            Self::Redis => ("redis-server", "redis-server"),
-            Self::Nats => ("nats-server", "nats-server"),
-        }
+/// The program of a peer, and the package that has it.
+fn program(peer: Peer) -> (&'static str, &'static str) {
+    match peer {
+        Peer::Beanstalkd => ("beanstalkd", "beanstalkd"),
+        Peer::Redis => ("redis-server", "redis-server"),
+        Peer::Nats => ("nats-server", "nats-server"),
     }
+}
 
-    /// As results have it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Beanstalkd => "beanstalkd",
-            Self::Redis => "redis",
-            Self::Nats => "nats",
-        }
+/// Refuses a peer that is not there, or does not have the durability.
+///
+/// # Errors
+/// What is missing and how to get it.
+pub(super) fn check(peer: Peer, durability: Durability) -> Result<()> {
+    let (program, package) = program(peer);
+    let flag = match peer {
+        Peer::Nats => "--version",
+        _ => "-v",
+    };
+    let version = running::version(peer.name(), program, package, flag)?;
+    match peer {
+        Peer::Nats => nats::check(durability, &version),
+        _ => Ok(()),
     }
+}
 
-    /// Refuses a peer that is not there, or does not have the durability.
-    ///
-    /// # Errors
-    /// What is missing and how to get it.
-    pub(super) fn check(self, durability: Durability) -> Result<()> {
-        let (program, package) = self.program();
-        let flag = match self {
-            Self::Nats => "--version",
-            _ => "-v",
-        };
-        let version = running::version(self.name(), program, package, flag)?;
-        match self {
-            Self::Nats => nats::check(durability, &version),
-            _ => Ok(()),
+async fn start(peer: Peer, durability: Durability) -> Result<ServerProcess> {
+    ServerProcess::start(peer.name(), program(peer).0, |command, path, port| {
+        match peer {
+            Peer::Beanstalkd => beanstalkd::arguments(command, path, port, durability),
+            Peer::Redis => redis::arguments(command, path, port, durability),
+            Peer::Nats => nats::arguments(command, path, port, durability)?,
         }
-    }
-
-    async fn start(self, durability: Durability) -> Result<Running> {
-        Running::start(self.name(), self.program().0, |command, path, port| {
-            match self {
-                Self::Beanstalkd => beanstalkd::arguments(command, path, port, durability),
-                Self::Redis => redis::arguments(command, path, port, durability),
-                Self::Nats => nats::arguments(command, path, port, durability)?,
-            }
-            Ok(())
-        })
-        .await
-    }
+        Ok(())
+    })
+    .await
 }
 
 /// Puts a peer under the load and adds its figures to Egret's.
 pub(super) async fn measure(
     stage: &mut Stage,
     peer: Peer,
-    plan: &Plan,
+    plan: &CyclePlan,
     lengths: Lengths,
     durability: Durability,
     measurement: &mut Measurement,
 ) -> Result<()> {
-    let running = peer.start(durability).await?;
+    let running = start(peer, durability).await?;
     let (port, pid) = (running.port, running.pid());
-    let watch = Watch::new(Some(pid), Some(running.directory.path().to_owned()));
+    let watch = ResourceSampler::new(Some(pid), Some(running.directory.path().to_owned()));
     let before = std::mem::replace(&mut stage.subject.processes, vec![pid]);
     let driven = match peer {
         Peer::Beanstalkd => {
@@ -141,11 +131,11 @@ pub(super) async fn measure(
 
 async fn drive<B, C, F>(
     stage: &mut Stage,
-    plan: &Plan,
+    plan: &CyclePlan,
     lengths: Lengths,
-    watch: Watch,
+    watch: ResourceSampler,
     connect: C,
-) -> Result<Driven>
+) -> Result<LoadResult>
 where
     B: super::broker::Broker,
     C: FnOnce() -> F + Send + 'static,

@@ -8,7 +8,6 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Read at once.
 const READ_BYTES: usize = 64 << 10;
 
 /// A connection with what is to be sent and what has come.
@@ -24,7 +23,7 @@ impl Pipe {
     /// Connects.
     ///
     /// # Errors
-    /// When nobody answers there.
+    /// If the connection cannot be established.
     pub(super) async fn open(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))
             .await
@@ -38,8 +37,8 @@ impl Pipe {
         })
     }
 
-    /// Sends, and calls `take` with what has come for as long as it takes something off the front: it
-    /// returns how many bytes. Ready when it took anything.
+    /// Sends, and calls `take` with what has come for as long as it takes something off the front:
+    /// it returns how many bytes. Ready when it took anything.
     ///
     /// # Errors
     /// When the connection is lost, or `take` does not understand.
@@ -104,7 +103,7 @@ pub(super) fn number(text: &[u8]) -> Result<u64> {
         .and_then(|text| text.parse().ok());
     match parsed {
         Some(number) => Ok(number),
-        None => bail!("`{}` is no number", String::from_utf8_lossy(text)),
+        None => bail!("`{}` is not a number", String::from_utf8_lossy(text)),
     }
 }
 

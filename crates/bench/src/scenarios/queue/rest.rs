@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 use super::cycle::{CLAIM_TO_COMPLETE, END_TO_END, ENQUEUE};
-use super::figures::Each;
+use super::figures::PerCycle;
 use super::ledger::Ledger;
 use super::pipe::{Pipe, number};
-use super::target::Target;
+use super::target::QueueTarget;
 use crate::http1::response;
 use crate::record::{Recorder, Recording, scalar};
 use crate::result::Better;
@@ -25,14 +25,14 @@ const WARMUP: Duration = Duration::from_secs(1);
 /// A claim waits so long for a task, in milliseconds: far longer than one takes to come.
 const WAIT_MS: u32 = 5_000;
 
-/// What the users do.
+/// Operation that the users repeat.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Enqueue,
     Cycle,
 }
 
-/// How they do it.
+/// Connections of the users, and times of the load.
 #[derive(Clone, Debug)]
 struct Users {
     port: u16,
@@ -45,13 +45,12 @@ struct Users {
     lasts: Duration,
 }
 
-/// What all of them have done.
+/// Totals over all users.
 #[derive(Default)]
-struct Tally {
+struct Totals {
     recorder: Recorder,
     ledger: Ledger,
     made: u64,
-    /// Of the window.
     done: u64,
 }
 
@@ -62,7 +61,7 @@ pub(super) async fn measure(
     payload_bytes: u32,
     lasts: Duration,
 ) -> Result<Measurement> {
-    let target = Target::of(stage)?;
+    let target = QueueTarget::of(stage)?;
     let (_, port) = target
         .host
         .rsplit_once(':')
@@ -81,7 +80,9 @@ pub(super) async fn measure(
     stage.progress.say("enqueueing");
     let enqueued = run(users.clone(), Work::Enqueue).await?;
 
-    stage.progress.say("making, taking and completing tasks");
+    stage
+        .progress
+        .say("enqueueing, claiming and completing tasks");
     users.queue = "rest";
     let window = stage.open_window(Some(lasts))?;
     users.origin = window.origin();
@@ -98,7 +99,7 @@ pub(super) async fn measure(
         let accepted = cycled.ledger.accepted();
         scalar("count", Better::Lower, value as f64, accepted)
     };
-    let each = Each::of(cycled.done);
+    let each = PerCycle::of(cycled.done);
     let mut metrics = vec![
         ("cycles_per_second", rate(cycled.done)),
         ("enqueues_per_second", rate(enqueued.done)),
@@ -124,7 +125,7 @@ pub(super) async fn measure(
 }
 
 /// Runs the users on a thread of their own.
-async fn run(users: Users, work: Work) -> Result<Tally> {
+async fn run(users: Users, work: Work) -> Result<Totals> {
     let (tell, told) = oneshot::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -133,14 +134,14 @@ async fn run(users: Users, work: Work) -> Result<Tally> {
             .context("start an event loop");
         let tally =
             runtime.and_then(|runtime| LocalSet::new().block_on(&runtime, all(users, work)));
-        // Whoever has gone away has no use for it.
+        // The receiver may be gone: the result is then not needed.
         let _ = tell.send(tally);
     });
     told.await.context("the users' thread has ended")?
 }
 
-async fn all(users: Users, work: Work) -> Result<Tally> {
-    let tally = Rc::new(RefCell::new(Tally::default()));
+async fn all(users: Users, work: Work) -> Result<Totals> {
+    let tally = Rc::new(RefCell::new(Totals::default()));
     let mut set = tokio::task::JoinSet::new();
     for _ in 0..users.connections {
         let user = User {
@@ -164,7 +165,7 @@ struct User {
 }
 
 impl User {
-    async fn run(mut self, work: Work, tally: Rc<RefCell<Tally>>) -> Result<()> {
+    async fn run(mut self, work: Work, tally: Rc<RefCell<Totals>>) -> Result<()> {
         let origin = self.users.origin;
         let at = |moment: Instant| moment.saturating_duration_since(origin);
         loop {
@@ -211,14 +212,14 @@ impl User {
         self.post(&path, &body, 201, |_| Ok(())).await
     }
 
-    async fn claim(&mut self) -> Result<Claimed> {
+    async fn claim(&mut self) -> Result<LeasedTask> {
         let body = format!("{{\"lease_ms\":300000,\"wait_ms\":{WAIT_MS}}}");
         let path = format!("/v1/queues/{}/claim", self.users.queue);
         let mut claimed = None;
         self.post(&path, &body, 200, |answer| {
-            let text = std::str::from_utf8(answer).context("the answer is no text")?;
+            let text = std::str::from_utf8(answer).context("the response is not UTF-8")?;
             let of = |name: &str| field(text, name).with_context(|| format!("no {name} in {text}"));
-            claimed = Some(Claimed {
+            claimed = Some(LeasedTask {
                 id: of("id")?.to_owned(),
                 lease: of("lease")?.to_owned(),
                 task: number(of("payload")?.as_bytes())?,
@@ -226,10 +227,10 @@ impl User {
             Ok(())
         })
         .await?;
-        claimed.context("no task came")
+        claimed.context("no task arrived")
     }
 
-    async fn complete(&mut self, claimed: &Claimed) -> Result<()> {
+    async fn complete(&mut self, claimed: &LeasedTask) -> Result<()> {
         let body = format!("{{\"lease\":\"{}\",\"result\":\"ok\"}}", claimed.lease);
         let path = format!("/v1/tasks/{}/complete", claimed.id);
         self.post(&path, &body, 204, |_| Ok(())).await
@@ -256,7 +257,7 @@ impl User {
             };
             ensure!(
                 response.status == expected,
-                "POST {path} was answered {}: {}",
+                "POST {path} returned {}: {}",
                 response.status,
                 String::from_utf8_lossy(&response.body)
             );
@@ -268,7 +269,7 @@ impl User {
 }
 
 /// A task that is held.
-struct Claimed {
+struct LeasedTask {
     id: String,
     lease: String,
     task: u64,

@@ -1,4 +1,4 @@
-//! What whoever measures and the thread that makes the load tell one another.
+//! Signals between the measuring task and the thread that makes the load.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::steady::Pulse;
+use crate::steady::RateCounter;
 
-/// See the module. Moments are nanoseconds since `base`.
+/// Start, stop and end of a load's window. Moments are nanoseconds since `base`.
 pub(super) struct Signals {
     base: Instant,
     from_ns: AtomicU64,
     until_ns: AtomicU64,
     stopped: AtomicBool,
     /// Cycles of the warm-up.
-    pub(super) pulse: Pulse,
+    pub(super) pulse: RateCounter,
     /// The load has ended the window.
     pub(super) ended: Notify,
     /// Calls of an open loop are due.
@@ -30,7 +30,7 @@ impl Signals {
             from_ns: AtomicU64::new(u64::MAX),
             until_ns: AtomicU64::new(u64::MAX),
             stopped: AtomicBool::new(false),
-            pulse: Pulse::default(),
+            pulse: RateCounter::default(),
             ended: Notify::new(),
             due: Notify::new(),
         }
@@ -70,7 +70,7 @@ impl Signals {
         Duration::from_nanos(window.end.saturating_sub(window.start))
     }
 
-    /// Nobody wants the result any more.
+    /// Stops the load: its result is no longer needed.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.end_window(0);

@@ -7,21 +7,19 @@ use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 
 use super::egret::Egret;
-use super::figures::Watch;
+use super::figures::ResourceSampler;
 use crate::server::Server;
 use crate::stage::Stage;
 
-/// See the module.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(super) struct QueueTarget {
     server: Server,
     process: Option<u32>,
-    /// Address and port.
     pub(super) host: String,
     pub(super) token: String,
 }
 
-impl Target {
+impl QueueTarget {
     /// The stage's Egret.
     ///
     /// # Errors
@@ -61,9 +59,9 @@ impl Target {
     }
 
     /// Looks at its memory, and at the disk that its queues take.
-    pub(super) fn watch(&self) -> Watch {
+    pub(super) fn watch(&self) -> ResourceSampler {
         let data = self.server.door().data_dir.as_ref();
-        Watch::new(self.process, data.map(|data| data.join("queue")))
+        ResourceSampler::new(self.process, data.map(|data| data.join("queue")))
     }
 
     /// What connects a load to one of its queues.

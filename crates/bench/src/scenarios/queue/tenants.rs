@@ -1,11 +1,12 @@
-//! `--scenario tenants`: one tenant's latencies alone, and beside another tenant that sends all it can.
+//! `--scenario tenants`: one tenant's latencies alone, and beside another tenant that sends all it
+//! can.
 
 use anyhow::{Result, bail};
 
-use super::cycle::{END_TO_END, Plan};
-use super::drive::{self, Beside, Lengths};
+use super::cycle::{CyclePlan, END_TO_END};
+use super::drive::{self, BackgroundLoad, Lengths};
 use super::figures;
-use super::target::Target;
+use super::target::QueueTarget;
 use crate::record::scalar;
 use crate::result::Better;
 use crate::scenario::Measurement;
@@ -15,16 +16,16 @@ use crate::stage::Stage;
 /// Tasks per second of the quiet tenant, unless told otherwise.
 const RATE: f64 = 1_000.0;
 
-/// The quiet tenant makes tasks by a schedule, first alone; then beside the other, whose callers call
-/// again as soon as they are answered. The measurement is the quiet one's beside the other.
+/// The quiet tenant makes tasks by a schedule, first alone; then beside the other, whose callers
+/// call again as soon as they are answered. The measurement is the quiet one's beside the other.
 pub(super) async fn measure(
     stage: &mut Stage,
-    plan: &Plan,
+    plan: &CyclePlan,
     lengths: Lengths,
 ) -> Result<Measurement> {
-    let target = Target::of(stage)?;
+    let target = QueueTarget::of(stage)?;
     target.put_queue("quiet", None).await?;
-    let quiet = Plan {
+    let quiet = CyclePlan {
         rate: Some(plan.rate.unwrap_or((RATE, Spacing::Poisson))),
         batch: 1,
         ..plan.clone()
@@ -33,11 +34,11 @@ pub(super) async fn measure(
 
     let other = target.as_tenant("other").await?;
     other.put_queue("flood", None).await?;
-    let flood = Plan {
+    let flood = CyclePlan {
         rate: None,
         ..plan.clone()
     };
-    let flood = Beside::start(&flood, other.connect("flood"));
+    let flood = BackgroundLoad::start(&flood, other.connect("flood"));
     let mut beside = arm(stage, &target, &quiet, lengths).await?;
     let (flooded, lasted) = flood.end().await?;
 
@@ -69,8 +70,8 @@ pub(super) async fn measure(
 
 async fn arm(
     stage: &mut Stage,
-    target: &Target,
-    plan: &Plan,
+    target: &QueueTarget,
+    plan: &CyclePlan,
     lengths: Lengths,
 ) -> Result<Measurement> {
     let gate = std::future::ready(Ok(()));

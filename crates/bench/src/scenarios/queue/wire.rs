@@ -10,7 +10,6 @@ use bytes::{BufMut, BytesMut};
 /// One field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
-    /// A number.
     Varint(u64),
     /// A text, bytes, a message or packed numbers.
     Bytes(&'a [u8]),
@@ -35,7 +34,7 @@ impl<'a> Fields<'a> {
             2 => {
                 let length = varint(&mut self.0)? as usize;
                 if length > self.0.len() {
-                    bail!("a message of the server is cut off");
+                    bail!("a message of the server is truncated");
                 }
                 let (value, rest) = self.0.split_at(length);
                 self.0 = rest;
@@ -61,7 +60,7 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64> {
             return Ok(value);
         }
     }
-    bail!("a number in a message of the server is cut off")
+    bail!("a number in a message of the server is truncated")
 }
 
 #[inline]
@@ -96,7 +95,7 @@ pub(super) fn new_task(out: &mut BytesMut, payload: &[u8]) {
     text(out, 1, payload);
 }
 
-/// `WorkRequest.hello`.
+/// Appends a `WorkRequest` with the field `hello`.
 pub(super) fn hello(out: &mut BytesMut, queue: &str, worker: &str, lease_ms: u64) {
     let mut inner = BytesMut::new();
     text(&mut inner, 1, queue.as_bytes());
@@ -111,7 +110,7 @@ pub(super) fn number(out: &mut BytesMut, field: u64, value: u64) {
     put_varint(out, value);
 }
 
-/// `WorkRequest.credits`.
+/// Appends a `WorkRequest` with the field `credits`.
 pub(super) fn credits(out: &mut BytesMut, count: u32) {
     number(out, 2, u64::from(count));
 }

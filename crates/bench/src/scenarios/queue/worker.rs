@@ -5,15 +5,21 @@ use std::future::poll_fn;
 use anyhow::Result;
 use bytes::BytesMut;
 
-use super::link::Link;
-use super::target::Target;
+use super::link::GrpcLink;
+use super::target::QueueTarget;
 use super::wire::{self, Fields, Value};
+
+/// First and last end of leases, in Unix milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeaseEnds {
+    pub(super) first_ms: u64,
+    pub(super) last_ms: u64,
+}
 
 /// Tasks that are held, with the stream they were pushed on.
 pub(super) struct Holder {
-    link: Link,
-    /// When the first lease ends, and the last one, in Unix milliseconds.
-    pub(super) ends_ms: (u64, u64),
+    link: GrpcLink,
+    pub(super) ends: LeaseEnds,
 }
 
 impl Holder {
@@ -22,24 +28,28 @@ impl Holder {
     /// # Errors
     /// When the server does not answer, or ends the stream.
     pub(super) async fn claim(
-        target: &Target,
+        target: &QueueTarget,
         queue: &str,
         count: u32,
         lease_ms: u64,
     ) -> Result<Self> {
         let path = "/egret.queue.v1.Queue/Work";
-        let mut link = Link::open(&target.host, path, &target.token).await?;
+        let mut link = GrpcLink::open(&target.host, path, &target.token).await?;
         let mut hello = BytesMut::new();
         wire::hello(&mut hello, queue, "egret-bench", lease_ms);
         wire::credits(&mut hello, count);
         link.put(&hello);
-        let (mut held, mut ends_ms) = (0, (u64::MAX, 0));
+        let mut held = 0;
+        let mut ends = LeaseEnds {
+            first_ms: u64::MAX,
+            last_ms: 0,
+        };
         while held < count {
-            let take = |message: &[u8]| tasks(message, &mut held, &mut ends_ms);
+            let take = |message: &[u8]| tasks(message, &mut held, &mut ends);
             let mut take = take;
             poll_fn(|context| link.poll(context, &mut take)).await?;
         }
-        Ok(Self { link, ends_ms })
+        Ok(Self { link, ends })
     }
 
     /// Reads on, so that the server can tell which leases have ended, until the stream ends.
@@ -52,7 +62,7 @@ impl Holder {
     }
 }
 
-fn tasks(message: &[u8], held: &mut u32, ends_ms: &mut (u64, u64)) -> Result<()> {
+fn tasks(message: &[u8], held: &mut u32, ends: &mut LeaseEnds) -> Result<()> {
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
         let (2, Value::Bytes(task)) = field else {
@@ -62,7 +72,8 @@ fn tasks(message: &[u8], held: &mut u32, ends_ms: &mut (u64, u64)) -> Result<()>
         let mut fields = Fields(task);
         while let Some(field) = fields.next()? {
             if let (6, Value::Varint(until)) = field {
-                *ends_ms = (ends_ms.0.min(until), ends_ms.1.max(until));
+                ends.first_ms = ends.first_ms.min(until);
+                ends.last_ms = ends.last_ms.max(until);
             }
         }
     }

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::evaluate::{Catalog, Labels};
-use super::query::Query;
-use super::system::Make;
+use super::query::SeriesQuery;
+use super::system::Vendor;
 
 /// Two values are the same up to this share of them: the order of a sum is the server's.
 const TOLERANCE: f64 = 1e-6;
@@ -22,13 +22,13 @@ pub(super) fn count(body: &[u8]) -> usize {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct QueryAnswer {
     status: String,
-    data: Data,
+    data: QueryData,
 }
 
 #[derive(Deserialize)]
-struct Data {
+struct QueryData {
     result: Vec<Element>,
 }
 
@@ -42,21 +42,26 @@ struct Element {
 /// Values by labels and moment.
 type Table = BTreeMap<Labels, BTreeMap<i64, f64>>;
 
-/// Whether an answer is what the fleet says. VictoriaMetrics keeps and drops names of metrics in other places,
-/// so they are not looked at there.
+/// Whether an answer is what the fleet says. VictoriaMetrics keeps and drops names of metrics in
+/// other places, so they are not looked at there.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn check(query: &Query, catalog: &Catalog, make: Make, body: &[u8]) -> Result<()> {
-    let answer: Answer =
-        serde_json::from_slice(body).context("the answer is no JSON of a query")?;
+pub(super) fn check(
+    query: &SeriesQuery,
+    catalog: &Catalog,
+    make: Vendor,
+    body: &[u8],
+) -> Result<()> {
+    let answer: QueryAnswer =
+        serde_json::from_slice(body).context("the response is not the JSON of a query")?;
     ensure!(
         answer.status == "success",
         "its status is {}",
         answer.status
     );
     let named = |mut labels: Labels| {
-        if make == Make::VictoriaMetrics {
+        if make == Vendor::VictoriaMetrics {
             labels.remove("__name__");
         }
         labels
@@ -66,12 +71,11 @@ pub(super) fn check(query: &Query, catalog: &Catalog, make: Make, body: &[u8]) -
         let points = element
             .value
             .into_iter()
-            .chain(element.values.into_iter().flatten());
-        let points = points
+            .chain(element.values.into_iter().flatten())
             .map(|(at, value)| Ok(((at * 1_000.0).round() as i64, value.parse()?)))
             .collect::<Result<BTreeMap<i64, f64>>>()?;
         let before = got.insert(named(element.metric), points);
-        ensure!(before.is_none(), "a series is there twice");
+        ensure!(before.is_none(), "a series occurs twice");
     }
     let expected: Table = query
         .expected(catalog)
@@ -97,7 +101,7 @@ fn compare(expected: &Table, got: &Table) -> Result<()> {
         }
         ensure!(
             others.len() == points.len(),
-            "{labels:?} has {} values instead of {}",
+            "{labels:?} has {} values, expected {}",
             others.len(),
             points.len()
         );
@@ -105,7 +109,7 @@ fn compare(expected: &Table, got: &Table) -> Result<()> {
     let more = got.keys().find(|labels| !expected.contains_key(*labels));
     ensure!(
         more.is_none(),
-        "{:?} should not be there",
+        "{:?} is unexpected",
         more.expect("there is one")
     );
     Ok(())

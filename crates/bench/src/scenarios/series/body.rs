@@ -1,14 +1,17 @@
-//! Bodies of remote write, made before they are needed: only values and times are put in when they are sent.
+//! Bodies of remote write, made before they are needed: only values and times are put in when they
+//! are sent.
 //!
-//! Version 1.0 (<https://prometheus.io/docs/specs/prw/remote_write_spec/>) repeats the labels of every
-//! sample; 2.0 (<https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>) has each text once and refers to it.
+//! Version 1.0 (<https://prometheus.io/docs/specs/prw/remote_write_spec/>) repeats the labels of
+//! every sample; 2.0 (<https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>) has each text
+//! once and refers to it.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
+use egret_bench_cli::Protocol;
+
 use super::fleet::LabelPairs;
-use super::snappy::{Compressed, compress, varint};
-use crate::cli::Protocol;
+use super::snappy::{SnappyBody, compress, varint};
 
 /// A sample as both versions have it: tag 1 and eight bytes of value, tag 2 and six bytes of time.
 const SAMPLE_BYTES: usize = 16;
@@ -21,30 +24,28 @@ const TIME_BITS: Range<u32> = 36..43;
 
 /// A request that is sent again and again with other samples.
 pub(super) struct Template {
-    /// Head and body.
     request: Vec<u8>,
     /// Where the values begin; a time follows one byte after its value.
     holes: Vec<usize>,
 }
 
-/// Whom requests are for.
+/// Host, token and path of write requests.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
-    /// Host and port.
+pub(super) struct WriteAddress {
     pub(super) host: String,
     pub(super) token: Option<String>,
-    /// Of the write door.
+    /// Path of the write API.
     pub(super) path: &'static str,
 }
 
 impl Template {
     /// One sample of each of these series, in this order.
-    pub(super) fn new(address: &Address, protocol: Protocol, series: &[LabelPairs]) -> Self {
+    pub(super) fn new(address: &WriteAddress, protocol: Protocol, series: &[LabelPairs]) -> Self {
         let (raw, holes) = match protocol {
             Protocol::Rw1 => version_1(series),
             Protocol::Rw2 => version_2(series),
         };
-        let Compressed { bytes, holes } = compress(&raw, &holes);
+        let SnappyBody { bytes, holes } = compress(&raw, &holes);
         let mut request = head(address, protocol, bytes.len()).into_bytes();
         let begin = request.len();
         request.extend_from_slice(&bytes);
@@ -54,7 +55,7 @@ impl Template {
         }
     }
 
-    /// How many samples it carries.
+    /// Number of samples in the request.
     pub(super) fn samples(&self) -> usize {
         self.holes.len()
     }
@@ -75,13 +76,13 @@ impl Template {
         }
     }
 
-    /// As it is sent.
+    /// Bytes of the request, head and body.
     pub(super) fn request(&self) -> &[u8] {
         &self.request
     }
 }
 
-fn head(address: &Address, protocol: Protocol, length: usize) -> String {
+fn head(address: &WriteAddress, protocol: Protocol, length: usize) -> String {
     let (kind, version) = match protocol {
         Protocol::Rw1 => ("application/x-protobuf", "0.1.0"),
         Protocol::Rw2 => (
@@ -118,8 +119,8 @@ fn version_1(series: &[LabelPairs]) -> (Vec<u8>, Vec<Range<usize>>) {
     (body, holes)
 }
 
-/// `io.prometheus.write.v2.Request`: the texts, then a `TimeSeries` with references to them, one sample and
-/// metadata for each series.
+/// `io.prometheus.write.v2.Request`: the texts, then a `TimeSeries` with references to them, one
+/// sample and metadata for each series.
 fn version_2(series: &[LabelPairs]) -> (Vec<u8>, Vec<Range<usize>>) {
     let mut symbols = Symbols::default();
     symbols.number("");

@@ -1,16 +1,16 @@
-//! `--scenario churn`: series that are new come all the time beside the load, each with one sample, as those of
-//! short-lived jobs do.
+//! `--scenario churn`: series that are new come all the time beside the load, each with one sample,
+//! as those of short-lived jobs do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use super::acked_steps::AckedSteps;
 use super::body::Template;
 use super::fleet::LabelPairs;
-use super::frontier::Frontier;
 use super::system::System;
-use super::write::{Clock, Sending};
+use super::write::{Clock, WriteParams};
 use crate::http1::Connection;
 use crate::record::Recorder;
 
@@ -20,11 +20,11 @@ const WRITE_NEW: &str = "write_new";
 /// Requests with new series in each second.
 const REQUESTS_PER_SECOND: u32 = 20;
 
-/// What sends new series needs.
+/// Parameters of the sender of new series.
 pub(super) struct Churn {
     pub(super) system: System,
-    pub(super) sending: Sending,
-    pub(super) frontier: Arc<Frontier>,
+    pub(super) sending: WriteParams,
+    pub(super) frontier: Arc<AckedSteps>,
     pub(super) clock: Arc<Clock>,
     /// New series each second.
     pub(super) rate: u32,

@@ -1,13 +1,13 @@
-//! Where the server's time went, as its own metrics say: what `/metrics` of an Egret counts in seconds.
+//! Where the server's time went, as its own metrics say: what `/metrics` of an Egret counts in
+//! seconds.
 
 use std::collections::BTreeMap;
 
-use super::system::{Make, System};
+use super::system::{System, Vendor};
 
 /// What counts them, up to the component's name.
 const PREFIX: &str = "egret_series_component_seconds_sum{component=\"";
 
-/// Seconds by component.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Components(BTreeMap<String, f64>);
 
@@ -15,8 +15,8 @@ impl Components {
     /// As they are now; none where the server tells none.
     pub(super) fn of(system: &System) -> Self {
         let said = match system.make {
-            Make::Egret => system.ask("GET", "/metrics").unwrap_or_default(),
-            Make::Prometheus | Make::VictoriaMetrics => String::new(),
+            Vendor::Egret => system.ask("GET", "/metrics").unwrap_or_default(),
+            Vendor::Prometheus | Vendor::VictoriaMetrics => String::new(),
         };
         Self::parse(&said)
     }
@@ -24,8 +24,8 @@ impl Components {
     /// What a gauge of the series engine says; nothing where the server has none.
     pub(super) fn gauge(system: &System, name: &str) -> Option<f64> {
         let said = match system.make {
-            Make::Egret => system.ask("GET", "/metrics").ok()?,
-            Make::Prometheus | Make::VictoriaMetrics => return None,
+            Vendor::Egret => system.ask("GET", "/metrics").ok()?,
+            Vendor::Prometheus | Vendor::VictoriaMetrics => return None,
         };
         let mut lines = said.lines();
         lines.find_map(|line| {

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
+use super::acked_steps::AckedSteps;
 use super::churn::Churn;
 use super::components::Components;
 use super::evaluate::Catalog;
 use super::fleet::Fleet;
-use super::frontier::Frontier;
 use super::probe::Probe;
-use super::read::{Asked, Reader, Turns};
+use super::read::{Reader, ReaderResult, Turns};
 use super::system::System;
-use super::verdict::{Verdict, judge};
-use super::write::{Clock, Lane, Sending, Written};
+use super::verdict::{CheckCounts, judge};
+use super::write::{Clock, Sender, SenderResult, WriteParams};
 use crate::footprint::rss_bytes;
 use crate::record::Recorder;
 use crate::stage::Stage;
-use crate::window::Observed;
+use crate::window::WindowObservation;
 
 /// Not counted before the window.
 const WARMUP: Duration = Duration::from_secs(3);
@@ -27,13 +27,13 @@ const WARMUP: Duration = Duration::from_secs(3);
 /// How often is looked whether the window has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How often memory is looked at.
+/// Interval of memory samples.
 const MEMORY_LOOK: Duration = Duration::from_millis(500);
 
 /// What is done, besides how samples are sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
-    pub(super) sending: Sending,
+pub(super) struct SeriesLoad {
+    pub(super) sending: WriteParams,
     /// Steps that are written beforehand, and those that there are at most.
     pub(super) preloaded: u64,
     pub(super) steps_max: u64,
@@ -47,14 +47,14 @@ pub(super) struct Load {
     pub(super) churn: Option<u32>,
 }
 
-/// What came of it.
-pub(super) struct Driven {
-    pub(super) observed: Observed,
+/// Results of a load.
+pub(super) struct LoadResult {
+    pub(super) observed: WindowObservation,
     pub(super) recorders: Vec<Recorder>,
     /// Milliseconds that the server says it spent in each of its parts.
     pub(super) components: Vec<(String, f64)>,
     /// Nothing where there were no readers.
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<CheckCounts>,
     /// Acknowledged in the window.
     pub(super) samples: u64,
     /// Acknowledged from the first one on.
@@ -65,7 +65,7 @@ pub(super) struct Driven {
     pub(super) rss_bytes: Option<u64>,
 }
 
-/// How writing beforehand went.
+/// Samples written beforehand, and how long that took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Preload {
     pub(super) samples: u64,
@@ -73,29 +73,29 @@ pub(super) struct Preload {
 }
 
 /// Senders that have written what is written beforehand.
-pub(super) struct Loaded {
-    pub(super) lanes: Vec<Lane>,
-    pub(super) frontier: Arc<Frontier>,
+pub(super) struct PreloadedSenders {
+    pub(super) lanes: Vec<Sender>,
+    pub(super) frontier: Arc<AckedSteps>,
     pub(super) preload: Preload,
 }
 
 /// Ends the load of a measurement that is given up.
-struct Leash(Arc<Clock>);
+struct AbortOnDrop(Arc<Clock>);
 
-impl Drop for Leash {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }
 }
 
 /// Looks at the memory of a process, sometimes.
-struct Watch {
+struct MemorySampler {
     process: Option<u32>,
     next: Instant,
     most: Option<u64>,
 }
 
-impl Watch {
+impl MemorySampler {
     fn new(process: Option<u32>) -> Self {
         Self {
             process,
@@ -117,20 +117,24 @@ impl Watch {
 ///
 /// # Errors
 /// When the system refuses.
-pub(super) async fn preload(stage: &Stage, load: &Load, system: &System) -> Result<Loaded> {
+pub(super) async fn preload(
+    stage: &Stage,
+    load: &SeriesLoad,
+    system: &System,
+) -> Result<PreloadedSenders> {
     stage.progress.say("making requests");
     let (sending, steps) = (load.sending, load.preloaded);
-    let frontier = Arc::new(Frontier::new(sending.writers as usize));
+    let frontier = Arc::new(AckedSteps::new(sending.writers as usize));
     let address = system.address.clone();
-    let lanes = tokio::task::spawn_blocking(move || -> Result<Vec<Lane>> {
+    let lanes = tokio::task::spawn_blocking(move || -> Result<Vec<Sender>> {
         (0..sending.writers)
-            .map(|number| Lane::new(&sending, &address, number))
+            .map(|number| Sender::new(&sending, &address, number))
             .collect()
-    });
-    let lanes = lanes.await??;
-    stage.progress.say("writing what is to be there");
+    })
+    .await??;
+    stage.progress.say("preloading samples");
     let begun = Instant::now();
-    let threads: Vec<JoinHandle<Result<Lane>>> = lanes
+    let threads: Vec<JoinHandle<Result<Sender>>> = lanes
         .into_iter()
         .map(|mut lane| {
             let frontier = frontier.clone();
@@ -145,7 +149,7 @@ pub(super) async fn preload(stage: &Stage, load: &Load, system: &System) -> Resu
     let took = begun.elapsed();
     let flushed = system.clone();
     tokio::task::spawn_blocking(move || flushed.flush()).await??;
-    Ok(Loaded {
+    Ok(PreloadedSenders {
         lanes,
         preload: Preload {
             samples: frontier.acknowledged() * u64::from(sending.fleet.series),
@@ -159,20 +163,24 @@ pub(super) async fn preload(stage: &Stage, load: &Load, system: &System) -> Resu
 ///
 /// # Errors
 /// When it refuses what it must not.
-pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Result<Driven> {
+pub(super) async fn drive(
+    stage: &mut Stage,
+    load: &SeriesLoad,
+    system: &System,
+) -> Result<LoadResult> {
     let loaded = preload(stage, load, system).await?;
     let (preload, frontier) = (loaded.preload, loaded.frontier.clone());
     let fleet = load.sending.fleet;
     let catalog = Arc::new(Catalog::new(match load.readers {
-        // Nobody asks.
+        // There are no readers, so the catalog may be empty.
         0 => Fleet { series: 0, ..fleet },
         _ => fleet,
     }));
     let clock = Arc::new(Clock::new(WARMUP, load.window));
-    let leash = Leash(clock.clone());
-    let crew = Crew::start(load, system, loaded, &catalog, &clock, stage.seed);
+    let leash = AbortOnDrop(clock.clone());
+    let crew = LoadThreads::start(load, system, loaded, &catalog, &clock, stage.seed);
     stage.progress.say("warming up");
-    let mut watch = Watch::new(system.process);
+    let mut watch = MemorySampler::new(system.process);
     until(&clock, clock.origin, &mut watch).await;
     let seconds = load.window.as_secs_f64();
     stage.progress.say(format!("measuring for {seconds:.0} s"));
@@ -190,7 +198,7 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
         0 => None,
         _ => Some(tokio::task::spawn_blocking(move || judge(done.asked, &catalog, make)).await?),
     };
-    Ok(Driven {
+    Ok(LoadResult {
         observed,
         recorders: done.recorders,
         components,
@@ -204,32 +212,31 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
 }
 
 /// All threads of a load.
-struct Crew {
-    writers: Vec<JoinHandle<Result<Written>>>,
-    readers: Vec<JoinHandle<Result<Asked>>>,
-    /// What runs beside them.
+struct LoadThreads {
+    writers: Vec<JoinHandle<Result<SenderResult>>>,
+    readers: Vec<JoinHandle<Result<ReaderResult>>>,
+    /// Threads of churn and probe.
     others: Vec<JoinHandle<Result<Recorder>>>,
 }
 
-/// What they have done.
-struct Done {
+/// Results of all threads.
+struct ThreadTotals {
     recorders: Vec<Recorder>,
-    /// Without their recorders.
-    asked: Vec<Asked>,
+    asked: Vec<ReaderResult>,
     /// Acknowledged in the window.
     samples: u64,
 }
 
-impl Crew {
+impl LoadThreads {
     fn start(
-        load: &Load,
+        load: &SeriesLoad,
         system: &System,
-        loaded: Loaded,
+        loaded: PreloadedSenders,
         catalog: &Arc<Catalog>,
         clock: &Arc<Clock>,
         seed: u64,
     ) -> Self {
-        let Loaded {
+        let PreloadedSenders {
             lanes, frontier, ..
         } = loaded;
         let turns = Arc::new(Turns::new(load.read_rate, clock, seed));
@@ -275,7 +282,7 @@ impl Crew {
         }
     }
 
-    fn join(self) -> Result<Done> {
+    fn join(self) -> Result<ThreadTotals> {
         let written = all(self.writers)?;
         let mut asked = all(self.readers)?;
         let mut recorders = all(self.others)?;
@@ -286,7 +293,7 @@ impl Crew {
                 .iter_mut()
                 .map(|asked| std::mem::take(&mut asked.recorder)),
         );
-        Ok(Done {
+        Ok(ThreadTotals {
             recorders,
             asked,
             samples,
@@ -309,7 +316,7 @@ async fn components(system: &System) -> Result<Components> {
 }
 
 /// Waits for a moment, or for the load's end if that is earlier.
-async fn until(clock: &Clock, moment: Instant, watch: &mut Watch) {
+async fn until(clock: &Clock, moment: Instant, watch: &mut MemorySampler) {
     while !clock.is_stopped() {
         watch.look();
         let left = moment.saturating_duration_since(Instant::now());

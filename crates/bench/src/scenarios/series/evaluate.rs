@@ -1,12 +1,13 @@
 //! What a query must be answered with: worked out from the fleet, without having kept a sample.
 //!
-//! Written to be plainly right, not fast. Windows are open on the left or closed, which is the same for the
-//! times that are asked about: no sample is ever at a window's end.
+//! Written to be plainly right, not fast. Windows are open on the left or closed, which is the same
+//! for the times that are asked about: no sample is ever at a window's end.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::expression::{
-    Aggregate, Expr, Grouping, LOOK_BACK_MS, Matcher, Matching, Operator, Over, Selector, Window,
+    Aggregate, Expr, ExprOperator, ExprWindow, Grouping, LOOK_BACK_MS, Matcher, Matching, Selector,
+    WindowFunction,
 };
 use super::fleet::{Fleet, INTERVAL_MS};
 use super::points::{Point, Span, deviation, quantile, quantile_of_buckets};
@@ -23,8 +24,7 @@ const NAME: &str = "__name__";
 /// The fleet with what has to be known of every series to pick some.
 pub(super) struct Catalog {
     fleet: Fleet,
-    series: Vec<Entry>,
-    /// Series by metric.
+    series: Vec<IndexedSeries>,
     metrics: HashMap<String, Vec<usize>>,
     /// Series by metric and one of [`INDEXED`] with its value.
     places: HashMap<(String, &'static str, String), Vec<usize>>,
@@ -33,7 +33,7 @@ pub(super) struct Catalog {
 /// Labels by which queries pick few of many series.
 const INDEXED: [&str; 5] = ["pod", "service", "node", "namespace", "zone"];
 
-struct Entry {
+struct IndexedSeries {
     labels: Labels,
     shape: Shape,
     shift_ms: i64,
@@ -56,7 +56,7 @@ impl Catalog {
                     places.entry(key).or_default().push(place);
                 }
             }
-            Entry {
+            IndexedSeries {
                 shape: fleet.shape(number),
                 shift_ms: fleet.shift_ms(number),
                 labels,
@@ -90,19 +90,22 @@ impl Catalog {
                 last.map(|(entry, point)| (nameless(&entry.labels), point.0 as f64 / 1_000.0))
                     .collect()
             }
-            Expr::Absent(selector) => match self
-                .pick(selector)
-                .any(|entry| self.last(entry, at_ms).is_some())
-            {
-                true => Vec::new(),
-                false => vec![(absent_labels(selector), 1.0)],
-            },
+            Expr::Absent(selector) => {
+                if self
+                    .pick(selector)
+                    .any(|entry| self.last(entry, at_ms).is_some())
+                {
+                    Vec::new()
+                } else {
+                    vec![(absent_labels(selector), 1.0)]
+                }
+            }
             Expr::Over(over, parameter, window) => {
                 let (span, windows) = self.windows(window, at_ms);
                 let values = windows.into_iter().filter_map(|(labels, points)| {
                     let value = over.of(*parameter, span, &points)?;
                     // What picks a sample leaves it its name.
-                    let labels = if *over == Over::Last {
+                    let labels = if *over == WindowFunction::Last {
                         labels
                     } else {
                         nameless(&labels)
@@ -122,8 +125,10 @@ impl Catalog {
             Expr::HistogramQuantile(quantile, of) => {
                 let mut histograms: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
                 for (mut labels, value) in self.evaluate(of, at_ms) {
-                    let bound = labels.remove("le").and_then(|le| le.parse().ok());
-                    let bound = bound.expect("only buckets are asked for, and they have bounds");
+                    let bound = labels
+                        .remove("le")
+                        .and_then(|le| le.parse().ok())
+                        .expect("only buckets are asked for, and they have bounds");
                     histograms
                         .entry(nameless(&labels))
                         .or_default()
@@ -137,7 +142,7 @@ impl Catalog {
         }
     }
 
-    fn pick(&self, selector: &Selector) -> impl Iterator<Item = &Entry> {
+    fn pick(&self, selector: &Selector) -> impl Iterator<Item = &IndexedSeries> {
         let few = selector.matchers.iter().find_map(|matcher| match matcher {
             Matcher::Is(label, value) if INDEXED.contains(label) => {
                 let key = (selector.metric.to_owned(), *label, value.clone());
@@ -161,7 +166,7 @@ impl Catalog {
     }
 
     /// Samples after `from_ms` and not after `to_ms`.
-    fn points(&self, entry: &Entry, from_ms: i64, to_ms: i64) -> Vec<Point> {
+    fn points(&self, entry: &IndexedSeries, from_ms: i64, to_ms: i64) -> Vec<Point> {
         let step_of =
             |at_ms: i64| (at_ms - self.fleet.begin_ms - entry.shift_ms).div_euclid(INTERVAL_MS);
         let steps = (step_of(from_ms) + 1).max(0)..=step_of(to_ms);
@@ -175,14 +180,14 @@ impl Catalog {
         steps.map(point).collect()
     }
 
-    fn last(&self, entry: &Entry, at_ms: i64) -> Option<Point> {
+    fn last(&self, entry: &IndexedSeries, at_ms: i64) -> Option<Point> {
         self.points(entry, at_ms - LOOK_BACK_MS, at_ms).pop()
     }
 
     /// The points of each series in a window, and where that was.
-    fn windows(&self, window: &Window, at_ms: i64) -> (Span, Vec<(Labels, Vec<Point>)>) {
+    fn windows(&self, window: &ExprWindow, at_ms: i64) -> (Span, Vec<(Labels, Vec<Point>)>) {
         match window {
-            Window::Samples {
+            ExprWindow::Samples {
                 selector,
                 range_ms,
                 offset_ms,
@@ -194,7 +199,7 @@ impl Catalog {
                     picked.map(|entry| (entry.labels.clone(), self.points(entry, from_ms, to_ms)));
                 (Span { from_ms, to_ms }, windows.collect())
             }
-            Window::Subquery {
+            ExprWindow::Subquery {
                 of,
                 range_ms,
                 step_ms,
@@ -238,7 +243,6 @@ fn absent_labels(selector: &Selector) -> Labels {
     known.collect()
 }
 
-/// Only these labels.
 fn only(labels: &Labels, names: &[&str]) -> Labels {
     let kept = labels
         .iter()
@@ -296,7 +300,7 @@ fn grouped(
     all.collect()
 }
 
-fn combined(operator: Operator, matching: &Matching, left: Vector, right: &Vector) -> Vector {
+fn combined(operator: ExprOperator, matching: &Matching, left: Vector, right: &Vector) -> Vector {
     let key = |labels: &Labels| match matching {
         Matching::Same => nameless(labels),
         Matching::On(names) | Matching::OnGroupLeft(names) => only(labels, names),
@@ -312,19 +316,19 @@ fn combined(operator: Operator, matching: &Matching, left: Vector, right: &Vecto
         .collect();
     let values = left.into_iter().filter_map(|(labels, one)| {
         let other = number.or_else(|| others.get(&key(&labels)).copied());
-        if operator == Operator::Unless {
+        if operator == ExprOperator::Unless {
             return other.is_none().then_some((labels, one));
         }
         let other = other?;
         let value = match operator {
-            Operator::Add => one + other,
-            Operator::Subtract => one - other,
-            Operator::Multiply => one * other,
-            Operator::Divide => one / other,
-            Operator::Greater => return (one > other).then_some((labels, one)),
-            Operator::Less => return (one < other).then_some((labels, one)),
-            Operator::Equal => return (one == other).then_some((labels, one)),
-            Operator::Unless => return None,
+            ExprOperator::Add => one + other,
+            ExprOperator::Subtract => one - other,
+            ExprOperator::Multiply => one * other,
+            ExprOperator::Divide => one / other,
+            ExprOperator::Greater => return (one > other).then_some((labels, one)),
+            ExprOperator::Less => return (one < other).then_some((labels, one)),
+            ExprOperator::Equal => return (one == other).then_some((labels, one)),
+            ExprOperator::Unless => return None,
         };
         let labels = match matching {
             Matching::On(names) => only(&labels, names),

@@ -1,4 +1,5 @@
-//! Queries as trees: each is printed as PromQL for the server, and worked out from the fleet by `evaluate.rs`.
+//! Queries as trees: each is printed as PromQL for the server, and worked out from the fleet by
+//! `evaluate.rs`.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -9,15 +10,14 @@ pub(super) enum Expr {
     /// The last sample of each series that it picks.
     Select(Selector),
     /// A function of the samples in a window before each moment; some have a parameter.
-    Over(Over, Option<f64>, Window),
+    Over(WindowFunction, Option<f64>, ExprWindow),
     Aggregate(Aggregate, Option<f64>, Grouping, Box<Expr>),
-    Binary(Operator, Matching, Box<Expr>, Box<Expr>),
+    Binary(ExprOperator, Matching, Box<Expr>, Box<Expr>),
     HistogramQuantile(f64, Box<Expr>),
     Timestamp(Selector),
     Absent(Selector),
 }
 
-/// Which series.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Selector {
     pub(super) metric: &'static str,
@@ -34,7 +34,7 @@ pub(super) enum Matcher {
 
 /// Samples of so long before each moment, or what a query was worth at steps of it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Window {
+pub(super) enum ExprWindow {
     Samples {
         selector: Selector,
         range_ms: i64,
@@ -49,7 +49,7 @@ pub(super) enum Window {
 
 /// A function of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum WindowFunction {
     Rate,
     Increase,
     Delta,
@@ -89,7 +89,7 @@ pub(super) enum Grouping {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
+pub(super) enum ExprOperator {
     Add,
     Subtract,
     Multiply,
@@ -135,12 +135,17 @@ impl Selector {
     }
 
     /// A function of its samples in a window of so many minutes.
-    pub(super) fn over(self, over: Over, minutes: i64) -> Expr {
+    pub(super) fn over(self, over: WindowFunction, minutes: i64) -> Expr {
         self.over_with(over, None, minutes)
     }
 
-    pub(super) fn over_with(self, over: Over, parameter: Option<f64>, minutes: i64) -> Expr {
-        let window = Window::Samples {
+    pub(super) fn over_with(
+        self,
+        over: WindowFunction,
+        parameter: Option<f64>,
+        minutes: i64,
+    ) -> Expr {
+        let window = ExprWindow::Samples {
             selector: self,
             range_ms: minutes * MINUTE_MS,
             offset_ms: 0,
@@ -149,8 +154,8 @@ impl Selector {
     }
 
     /// The same of a window that ended so many minutes earlier.
-    pub(super) fn over_before(self, over: Over, minutes: i64, earlier: i64) -> Expr {
-        let window = Window::Samples {
+    pub(super) fn over_before(self, over: WindowFunction, minutes: i64, earlier: i64) -> Expr {
+        let window = ExprWindow::Samples {
             selector: self,
             range_ms: minutes * MINUTE_MS,
             offset_ms: earlier * MINUTE_MS,
@@ -199,18 +204,18 @@ impl Expr {
         Self::HistogramQuantile(quantile, Box::new(self))
     }
 
-    pub(super) fn than(self, operator: Operator, number: f64) -> Self {
+    pub(super) fn than(self, operator: ExprOperator, number: f64) -> Self {
         let number = Box::new(Self::Number(number));
         Self::Binary(operator, Matching::Same, Box::new(self), number)
     }
 
-    pub(super) fn and_then(self, operator: Operator, matching: Matching, right: Self) -> Self {
+    pub(super) fn and_then(self, operator: ExprOperator, matching: Matching, right: Self) -> Self {
         Self::Binary(operator, matching, Box::new(self), Box::new(right))
     }
 
     /// A function of what it was worth at each minute of a window.
-    pub(super) fn each_minute(self, over: Over, minutes: i64) -> Self {
-        let window = Window::Subquery {
+    pub(super) fn each_minute(self, over: WindowFunction, minutes: i64) -> Self {
+        let window = ExprWindow::Subquery {
             of: Box::new(self),
             range_ms: minutes * MINUTE_MS,
             step_ms: MINUTE_MS,
@@ -226,7 +231,7 @@ impl Expr {
             Self::Over(
                 _,
                 _,
-                Window::Samples {
+                ExprWindow::Samples {
                     range_ms,
                     offset_ms,
                     ..
@@ -236,7 +241,7 @@ impl Expr {
             Self::Over(
                 _,
                 _,
-                Window::Subquery {
+                ExprWindow::Subquery {
                     of,
                     range_ms,
                     step_ms,
@@ -251,15 +256,15 @@ impl Expr {
     pub(super) fn filters(&self) -> bool {
         match self {
             Self::Number(_) | Self::Select(_) | Self::Timestamp(_) | Self::Absent(_) => false,
-            Self::Over(_, _, Window::Samples { .. }) => false,
-            Self::Over(_, _, Window::Subquery { of, .. }) => of.filters(),
+            Self::Over(_, _, ExprWindow::Samples { .. }) => false,
+            Self::Over(_, _, ExprWindow::Subquery { of, .. }) => of.filters(),
             Self::Aggregate(aggregate, _, _, of) => {
                 matches!(aggregate, Aggregate::Topk | Aggregate::Bottomk) || of.filters()
             }
             Self::HistogramQuantile(_, of) => of.filters(),
             Self::Binary(operator, _, left, right) => {
                 operator.compares()
-                    || *operator == Operator::Unless
+                    || *operator == ExprOperator::Unless
                     || left.filters()
                     || right.filters()
             }
@@ -270,7 +275,7 @@ impl Expr {
 /// A series whose last sample is older than this has no value any more.
 pub(super) const LOOK_BACK_MS: i64 = 5 * MINUTE_MS;
 
-impl Operator {
+impl ExprOperator {
     pub(super) fn compares(self) -> bool {
         matches!(self, Self::Greater | Self::Less | Self::Equal)
     }
@@ -323,7 +328,7 @@ impl Display for Selector {
     }
 }
 
-impl Display for Window {
+impl Display for ExprWindow {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let minutes = |ms: &i64| ms / MINUTE_MS;
         match self {
@@ -347,7 +352,7 @@ impl Display for Window {
     }
 }
 
-impl Display for Over {
+impl Display for WindowFunction {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Rate => "rate",
@@ -395,7 +400,7 @@ impl Display for Grouping {
     }
 }
 
-impl Display for Operator {
+impl Display for ExprOperator {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Add => "+",

@@ -1,17 +1,17 @@
-//! What a load adds up to besides latencies, and how the figures of several systems stand in one result.
+//! Metrics of a load besides latencies, and the figures of several systems in one result.
 
 use std::time::Duration;
 
-use super::drive::Driven;
-use super::system::Make;
-use super::verdict::Verdict;
+use super::drive::LoadResult;
+use super::system::Vendor;
+use super::verdict::CheckCounts;
 use crate::record::{Recording, scalar};
 use crate::result::{Better, Metric};
 use crate::scenario::Measurement;
 
 /// A load that has run, as a measurement. `disk_bytes` is what all its samples take.
-pub(super) fn measurement(driven: Driven, disk_bytes: Option<u64>) -> Measurement {
-    let Driven {
+pub(super) fn measurement(driven: LoadResult, disk_bytes: Option<u64>) -> Measurement {
+    let LoadResult {
         observed,
         recorders,
         samples,
@@ -76,7 +76,7 @@ pub(super) fn measurement(driven: Driven, disk_bytes: Option<u64>) -> Measuremen
 }
 
 /// How right the answers were, with some that were not.
-pub(super) fn add_verdict(measurement: &mut Measurement, verdict: Verdict) {
+pub(super) fn add_verdict(measurement: &mut Measurement, verdict: CheckCounts) {
     let count = |value: u64, of: u64| scalar("count", Better::Lower, value as f64, of);
     let checked = scalar(
         "count",
@@ -111,8 +111,8 @@ const COMPARED: [&str; 3] = [
 ];
 
 /// Adds what was measured of a system to what was measured of those before it.
-pub(super) fn join(whole: &mut Option<Measurement>, mut arm: Measurement, make: Make) {
-    if make == Make::Egret {
+pub(super) fn join(whole: &mut Option<Measurement>, mut arm: Measurement, make: Vendor) {
+    if make == Vendor::Egret {
         *whole = Some(arm);
         return;
     }

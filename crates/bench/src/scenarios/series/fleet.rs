@@ -1,13 +1,13 @@
-//! What is measured: the metrics of a fleet of nodes with pods, as exporters of containers, of services and of
-//! nodes show them. Every series is a function of its number.
+//! What is measured: the metrics of a fleet of nodes with pods, as exporters of containers, of
+//! services and of nodes show them. Every series is a function of its number.
 
-use super::shape::{Flow, Life, Shape, Swing, mix, unit};
+use super::shape::{CounterShape, PeriodicShape, ResetSchedule, Shape, mix, unit};
 
 /// Between two samples of a series, in milliseconds.
 pub(super) const INTERVAL_MS: i64 = 15_000;
 
-/// Samples are so far from the whole multiples of [`INTERVAL_MS`] at least: whether a window is open or
-/// closed at its ends makes no difference to a query about such times.
+/// Samples are so far from the whole multiples of [`INTERVAL_MS`] at least: whether a window is
+/// open or closed at its ends makes no difference to a query about such times.
 const MARGIN_MS: u64 = 500;
 
 const PODS_PER_NODE: u32 = 4;
@@ -143,7 +143,8 @@ impl Fleet {
         self.begin_ms + step as i64 * INTERVAL_MS
     }
 
-    /// How long after a step's begin a series has its sample: series of one target have it together.
+    /// How long after a step's begin a series has its sample: series of one target have it
+    /// together.
     pub(super) fn shift_ms(&self, series: u32) -> i64 {
         let target = match Self::place(series) {
             (node, None) => u64::from(node) << 32,
@@ -264,7 +265,7 @@ impl Fleet {
         }
     }
 
-    /// What a series is worth.
+    /// Values of a series over time.
     pub(super) fn shape(&self, series: u32) -> Shape {
         let salt = mix(self.seed, u64::from(series));
         let (node, pod) = Self::place(series);
@@ -288,11 +289,11 @@ impl Fleet {
     fn shape_of_pod(&self, pod: u32, slot: Slot, salt: u64) -> Shape {
         let of_pod = mix(self.seed ^ 0x51a7e, u64::from(pod));
         let life = match of_pod % RESTARTING {
-            0 => Life::of(LIFE_BITS, of_pod >> 8),
-            _ => Life::ENDLESS,
+            0 => ResetSchedule::of(LIFE_BITS, of_pod >> 8),
+            _ => ResetSchedule::ENDLESS,
         };
         let counter = |rate, per_unit| Shape::Counter {
-            flow: Flow::new(rate, salt),
+            flow: CounterShape::new(rate, salt),
             life,
             per_unit,
         };
@@ -306,7 +307,10 @@ impl Fleet {
             ];
             let slow = rate * between(0.03, 0.2, mix(salt, 3));
             Shape::Mixture {
-                flows: [Flow::new(rate, mix(salt, 4)), Flow::new(slow, mix(salt, 5))],
+                flows: [
+                    CounterShape::new(rate, mix(salt, 4)),
+                    CounterShape::new(slow, mix(salt, 5)),
+                ],
                 shares: [shares(means[0], 2.5, bound), shares(means[1], 2.0, bound)],
                 life,
                 per_unit,
@@ -341,8 +345,8 @@ fn gauge(level: f64, salt: u64, per_unit: f64, hold: u32) -> Shape {
     Shape::Gauge {
         level,
         swings: [
-            Swing::new(level * 0.08, 240.0, mix(salt, 1)),
-            Swing::new(level * 0.2, 5_760.0, mix(salt, 2)),
+            PeriodicShape::new(level * 0.08, 240.0, mix(salt, 1)),
+            PeriodicShape::new(level * 0.2, 5_760.0, mix(salt, 2)),
         ],
         noise: level * 0.05,
         hold,

@@ -1,18 +1,18 @@
 //! The kinds of query that are asked: what dashboards, alerts and people ask of such a fleet.
 
-use super::expression::{Aggregate, Expr, Matching, Operator, Over, Selector};
+use super::expression::{Aggregate, Expr, ExprOperator, Matching, Selector, WindowFunction};
 use super::fleet::{BUCKET, COUNT, CPU, Fleet, LOAD1, MEMORY, PHASE, REQUESTS, SUM};
 use super::shape::mix;
 
 /// One kind of query.
-pub(super) struct Kind {
+pub(super) struct QueryKind {
     pub(super) name: &'static str,
     pub(super) form: Form,
-    /// Whether VictoriaMetrics means the same by it. Its `rate`, `increase` and `delta` do not extrapolate, its
-    /// windows take in the sample before them for these and for `changes`, `deriv` and `idelta`, and its
-    /// subqueries are at other moments.
+    /// Whether VictoriaMetrics means the same by it. Its `rate`, `increase` and `delta` do not
+    /// extrapolate, its windows take in the sample before them for these and for `changes`, `deriv`
+    /// and `idelta`, and its subqueries are at other moments.
     pub(super) same_in_victoria_metrics: bool,
-    make: fn(&Place) -> Expr,
+    make: fn(&LabelValues) -> Expr,
 }
 
 /// For which moments it is asked.
@@ -25,8 +25,8 @@ pub(super) enum Form {
     Day,
 }
 
-/// What a query is about.
-pub(super) struct Place {
+/// Label values that a query selects by.
+pub(super) struct LabelValues {
     service: String,
     other_service: String,
     namespace: String,
@@ -35,7 +35,7 @@ pub(super) struct Place {
     zone: &'static str,
 }
 
-impl Place {
+impl LabelValues {
     /// One of very many, by a random number.
     pub(super) fn new(fleet: &Fleet, random: u64) -> Self {
         let pick = |what: u64, of: u32| (mix(random, what) % u64::from(of.max(1))) as u32;
@@ -70,7 +70,9 @@ impl Place {
     }
 
     fn rate_by(&self, metric: &'static str, labels: &[&'static str]) -> Expr {
-        self.of_service(metric).over(Over::Rate, 5).sum_by(labels)
+        self.of_service(metric)
+            .over(WindowFunction::Rate, 5)
+            .sum_by(labels)
     }
 
     fn quantile(&self, quantile: f64) -> Expr {
@@ -80,25 +82,25 @@ impl Place {
 
     fn error_ratio(&self) -> Expr {
         let errors = self.of_service(REQUESTS).is("code", "500");
-        let errors = errors.over(Over::Rate, 5).sum_by(&["service"]);
+        let errors = errors.over(WindowFunction::Rate, 5).sum_by(&["service"]);
         let all = self.rate_by(REQUESTS, &["service"]);
-        errors.and_then(Operator::Divide, Matching::On(vec!["service"]), all)
+        errors.and_then(ExprOperator::Divide, Matching::On(vec!["service"]), all)
     }
 
     fn mean_latency(&self) -> Expr {
         let count = self.rate_by(COUNT, &["service", "method"]);
         let sum = self.rate_by(SUM, &["service", "method"]);
-        sum.and_then(Operator::Divide, Matching::Same, count)
+        sum.and_then(ExprOperator::Divide, Matching::Same, count)
     }
 
     fn busiest_pods(&self) -> Expr {
-        let cpu = self.of_namespace(CPU).over(Over::Rate, 5);
+        let cpu = self.of_namespace(CPU).over(WindowFunction::Rate, 5);
         cpu.sum_by(&["pod"]).with(Aggregate::Topk, 5.0, &[])
     }
 }
 
-const fn same(name: &'static str, form: Form, make: fn(&Place) -> Expr) -> Kind {
-    Kind {
+const fn same(name: &'static str, form: Form, make: fn(&LabelValues) -> Expr) -> QueryKind {
+    QueryKind {
         name,
         form,
         same_in_victoria_metrics: true,
@@ -106,8 +108,8 @@ const fn same(name: &'static str, form: Form, make: fn(&Place) -> Expr) -> Kind 
     }
 }
 
-const fn differs(name: &'static str, form: Form, make: fn(&Place) -> Expr) -> Kind {
-    Kind {
+const fn differs(name: &'static str, form: Form, make: fn(&LabelValues) -> Expr) -> QueryKind {
+    QueryKind {
         name,
         form,
         same_in_victoria_metrics: false,
@@ -115,16 +117,16 @@ const fn differs(name: &'static str, form: Form, make: fn(&Place) -> Expr) -> Ki
     }
 }
 
-impl Kind {
+impl QueryKind {
     /// The query about a place.
-    pub(super) fn about(&self, place: &Place) -> Expr {
+    pub(super) fn about(&self, place: &LabelValues) -> Expr {
         (self.make)(place)
     }
 }
 
 /// All kinds, in the order in which they take turns.
-pub(super) const KINDS: &[Kind] = &[
-    // One series or few, as somebody looks at them.
+pub(super) const KINDS: &[QueryKind] = &[
+    // One series or few, as on a dashboard.
     same("instant_pod", Form::Instant, |place| {
         place.of_pod(CPU).last()
     }),
@@ -151,7 +153,10 @@ pub(super) const KINDS: &[Kind] = &[
         pods.by(Aggregate::Count, &[])
     }),
     same("instant_phase", Form::Instant, |place| {
-        let phases = place.of_namespace(PHASE).last().than(Operator::Equal, 1.0);
+        let phases = place
+            .of_namespace(PHASE)
+            .last()
+            .than(ExprOperator::Equal, 1.0);
         phases.by(Aggregate::Count, &["phase"])
     }),
     same("timestamp", Form::Instant, |place| {
@@ -181,122 +186,131 @@ pub(super) const KINDS: &[Kind] = &[
     differs("rate_by_container", Form::Instant, |place| {
         place
             .of_service(CPU)
-            .over(Over::Rate, 15)
+            .over(WindowFunction::Rate, 15)
             .sum_by(&["container"])
     }),
     differs("rate_by_code_regex", Form::Instant, |place| {
         let both = vec![place.service.clone(), place.other_service.clone()];
         let requests = Selector::of(REQUESTS).one_of("service", both);
-        requests.over(Over::Rate, 5).sum_by(&["code"])
+        requests.over(WindowFunction::Rate, 5).sum_by(&["code"])
     }),
     differs("rate_not_ok", Form::Instant, |place| {
         let failed = place.of_service(REQUESTS).but_not("code", "200");
-        failed.over(Over::Rate, 5).sum_by(&["code", "method"])
+        failed
+            .over(WindowFunction::Rate, 5)
+            .sum_by(&["code", "method"])
     }),
     differs("rate_three_labels", Form::Instant, |place| {
-        let requests = place.of_namespace(REQUESTS).over(Over::Rate, 5);
+        let requests = place.of_namespace(REQUESTS).over(WindowFunction::Rate, 5);
         requests.sum_by(&["service", "method", "code"])
     }),
     differs("rate_before", Form::Instant, |place| {
-        let before = place.of_service(REQUESTS).over_before(Over::Rate, 5, 60);
+        let before = place
+            .of_service(REQUESTS)
+            .over_before(WindowFunction::Rate, 5, 60);
         before.sum_by(&["service"])
     }),
     differs("increase_hour", Form::Instant, |place| {
         place
             .of_service(REQUESTS)
-            .over(Over::Increase, 60)
+            .over(WindowFunction::Increase, 60)
             .sum_by(&["code"])
     }),
     differs("increase_day", Form::Instant, |place| {
         place
             .of_pod(REQUESTS)
-            .over(Over::Increase, 1_440)
+            .over(WindowFunction::Increase, 1_440)
             .sum_by(&["code"])
     }),
     differs("irate", Form::Instant, |place| {
-        place.of_service(CPU).over(Over::Irate, 5).sum_by(&["pod"])
+        place
+            .of_service(CPU)
+            .over(WindowFunction::Irate, 5)
+            .sum_by(&["pod"])
     }),
     differs("idelta", Form::Instant, |place| {
         place
             .of_service(MEMORY)
-            .over(Over::Idelta, 5)
+            .over(WindowFunction::Idelta, 5)
             .by(Aggregate::Max, &["container"])
     }),
     differs("delta", Form::Instant, |place| {
         place
             .of_service(MEMORY)
-            .over(Over::Delta, 60)
+            .over(WindowFunction::Delta, 60)
             .by(Aggregate::Max, &["container"])
     }),
     differs("deriv", Form::Instant, |place| {
         place
             .of_service(MEMORY)
-            .over(Over::Deriv, 15)
+            .over(WindowFunction::Deriv, 15)
             .by(Aggregate::Max, &["container"])
     }),
     differs("resets", Form::Instant, |place| {
         place
             .of_service(CPU)
-            .over(Over::Resets, 180)
+            .over(WindowFunction::Resets, 180)
             .by(Aggregate::Sum, &["container"])
     }),
     differs("changes", Form::Instant, |place| {
         place
             .of_service(PHASE)
-            .over(Over::Changes, 60)
+            .over(WindowFunction::Changes, 60)
             .by(Aggregate::Sum, &["phase"])
     }),
     // Over time.
     same("avg_over_time", Form::Instant, |place| {
         place
             .of_service(MEMORY)
-            .over(Over::Avg, 30)
+            .over(WindowFunction::Avg, 30)
             .by(Aggregate::Avg, &["pod"])
     }),
     same("min_over_time", Form::Instant, |place| {
         place
             .of_service(MEMORY)
-            .over(Over::Min, 30)
+            .over(WindowFunction::Min, 30)
             .by(Aggregate::Min, &["pod"])
     }),
     same("max_over_time", Form::Instant, |place| {
         place
             .load()
-            .over(Over::Max, 60)
+            .over(WindowFunction::Max, 60)
             .by(Aggregate::Max, &["node"])
     }),
     same("sum_over_time", Form::Instant, |place| {
         place
             .of_service(PHASE)
-            .over(Over::Sum, 60)
+            .over(WindowFunction::Sum, 60)
             .by(Aggregate::Sum, &["phase"])
     }),
     same("count_over_time", Form::Instant, |place| {
         place
             .of_service(MEMORY)
-            .over(Over::Count, 60)
+            .over(WindowFunction::Count, 60)
             .by(Aggregate::Sum, &["container"])
     }),
     same("last_over_time", Form::Instant, |place| {
         place
             .of_service(MEMORY)
-            .over(Over::Last, 15)
+            .over(WindowFunction::Last, 15)
             .by(Aggregate::Sum, &["container"])
     }),
     same("stddev_over_time", Form::Instant, |place| {
         place
             .load()
-            .over(Over::Stddev, 60)
+            .over(WindowFunction::Stddev, 60)
             .by(Aggregate::Max, &["cluster"])
     }),
     same("quantile_over_time", Form::Instant, |place| {
-        let load = place.load().over_with(Over::Quantile, Some(0.9), 60);
+        let load = place
+            .load()
+            .over_with(WindowFunction::Quantile, Some(0.9), 60);
         load.by(Aggregate::Max, &["cluster"])
     }),
     same("max_over_day", Form::Instant, |place| {
         place
             .of_pod(MEMORY)
-            .over(Over::Max, 1_440)
+            .over(WindowFunction::Max, 1_440)
             .by(Aggregate::Max, &["container"])
     }),
     // Quantiles of durations.
@@ -305,14 +319,14 @@ pub(super) const KINDS: &[Kind] = &[
     differs("quantile_95", Form::Instant, |place| place.quantile(0.95)),
     differs("quantile_99", Form::Instant, |place| place.quantile(0.99)),
     differs("quantile_999", Form::Instant, |place| place.quantile(0.999)),
-    differs("mean_latency", Form::Instant, Place::mean_latency),
+    differs("mean_latency", Form::Instant, LabelValues::mean_latency),
     // Two vectors.
-    differs("error_ratio", Form::Instant, Place::error_ratio),
+    differs("error_ratio", Form::Instant, LabelValues::error_ratio),
     differs("share_of_service", Form::Instant, |place| {
         let all = place.rate_by(REQUESTS, &["service"]);
         let each = place.rate_by(REQUESTS, &["service", "pod"]);
         each.and_then(
-            Operator::Divide,
+            ExprOperator::Divide,
             Matching::OnGroupLeft(vec!["service"]),
             all,
         )
@@ -320,7 +334,7 @@ pub(super) const KINDS: &[Kind] = &[
     differs("memory_per_core", Form::Instant, |place| {
         let cpu = place.rate_by(CPU, &["pod"]);
         let memory = place.of_service(MEMORY).last().sum_by(&["pod"]);
-        memory.and_then(Operator::Divide, Matching::On(vec!["pod"]), cpu)
+        memory.and_then(ExprOperator::Divide, Matching::On(vec!["pod"]), cpu)
     }),
     same("above_average_ignoring", Form::Instant, |place| {
         let load5 = Selector::of("node_load5")
@@ -328,44 +342,53 @@ pub(super) const KINDS: &[Kind] = &[
             .last()
             .sum_by(&["node", "job"]);
         let load1 = place.load().last().sum_by(&["node"]);
-        load1.and_then(Operator::Subtract, Matching::Ignoring(vec!["job"]), load5)
+        load1.and_then(
+            ExprOperator::Subtract,
+            Matching::Ignoring(vec!["job"]),
+            load5,
+        )
     }),
     same("unless_one_node", Form::Instant, |place| {
         let one = Selector::of(LOAD1).is("node", &place.node).last();
         let all = Selector::of(LOAD1).last();
-        all.and_then(Operator::Unless, Matching::On(vec!["node"]), one)
+        all.and_then(ExprOperator::Unless, Matching::On(vec!["node"]), one)
     }),
     same("sum_of_two", Form::Instant, |place| {
         let load5 = Selector::of("node_load5").is("zone", place.zone).last();
         place
             .load()
             .last()
-            .and_then(Operator::Add, Matching::Same, load5)
+            .and_then(ExprOperator::Add, Matching::Same, load5)
     }),
     // Filters and ranks.
     differs("cpu_above", Form::Instant, |place| {
-        let cpu = place.of_namespace(CPU).over(Over::Rate, 5).sum_by(&["pod"]);
-        cpu.than(Operator::Greater, 0.05)
+        let cpu = place
+            .of_namespace(CPU)
+            .over(WindowFunction::Rate, 5)
+            .sum_by(&["pod"]);
+        cpu.than(ExprOperator::Greater, 0.05)
     }),
     same("load_below", Form::Instant, |_| {
-        Selector::of(LOAD1).last().than(Operator::Less, 6.0)
+        Selector::of(LOAD1).last().than(ExprOperator::Less, 6.0)
     }),
-    differs("topk", Form::Instant, Place::busiest_pods),
+    differs("topk", Form::Instant, LabelValues::busiest_pods),
     differs("bottomk", Form::Instant, |place| {
-        let cpu = place.of_namespace(CPU).over(Over::Rate, 5);
+        let cpu = place.of_namespace(CPU).over(WindowFunction::Rate, 5);
         cpu.sum_by(&["pod"]).with(Aggregate::Bottomk, 3.0, &[])
     }),
     differs("percent", Form::Instant, |place| {
-        place.error_ratio().than(Operator::Multiply, 100.0)
+        place.error_ratio().than(ExprOperator::Multiply, 100.0)
     }),
     // Subqueries.
     differs("peak_of_rate", Form::Instant, |place| {
         place
             .rate_by(REQUESTS, &["service"])
-            .each_minute(Over::Max, 30)
+            .each_minute(WindowFunction::Max, 30)
     }),
     differs("mean_of_rate", Form::Instant, |place| {
-        place.rate_by(CPU, &["service"]).each_minute(Over::Avg, 15)
+        place
+            .rate_by(CPU, &["service"])
+            .each_minute(WindowFunction::Avg, 15)
     }),
     // Panels.
     differs("panel_rate_by_pod", Form::Hour, |place| {
@@ -380,8 +403,8 @@ pub(super) const KINDS: &[Kind] = &[
     differs("panel_quantile_99", Form::Hour, |place| {
         place.quantile(0.99)
     }),
-    differs("panel_error_ratio", Form::Hour, Place::error_ratio),
-    differs("panel_mean_latency", Form::Hour, Place::mean_latency),
+    differs("panel_error_ratio", Form::Hour, LabelValues::error_ratio),
+    differs("panel_mean_latency", Form::Hour, LabelValues::mean_latency),
     same("panel_memory_by_pod", Form::Hour, |place| {
         place.of_service(MEMORY).last().sum_by(&["pod"])
     }),
@@ -391,12 +414,15 @@ pub(super) const KINDS: &[Kind] = &[
     same("panel_avg_over_time", Form::Hour, |place| {
         place
             .of_pod(MEMORY)
-            .over(Over::Avg, 5)
+            .over(WindowFunction::Avg, 5)
             .by(Aggregate::Avg, &["container"])
     }),
-    differs("panel_topk", Form::Hour, Place::busiest_pods),
+    differs("panel_topk", Form::Hour, LabelValues::busiest_pods),
     same("panel_phase", Form::Hour, |place| {
-        let phases = place.of_service(PHASE).last().than(Operator::Equal, 1.0);
+        let phases = place
+            .of_service(PHASE)
+            .last()
+            .than(ExprOperator::Equal, 1.0);
         phases.by(Aggregate::Count, &["phase"])
     }),
     same("day_of_memory", Form::Day, |place| {
@@ -405,7 +431,7 @@ pub(super) const KINDS: &[Kind] = &[
     differs("day_of_requests", Form::Day, |place| {
         place
             .of_pod(REQUESTS)
-            .over(Over::Rate, 15)
+            .over(WindowFunction::Rate, 15)
             .sum_by(&["code"])
     }),
 ];

@@ -1,7 +1,7 @@
 //! Functions of the samples in a window, as PromQL defines them:
 //! <https://prometheus.io/docs/prometheus/latest/querying/functions/>.
 
-use super::expression::Over;
+use super::expression::WindowFunction;
 
 /// A sample: when, in milliseconds, and what.
 pub(super) type Point = (i64, f64);
@@ -13,7 +13,7 @@ pub(super) struct Span {
     pub(super) to_ms: i64,
 }
 
-impl Over {
+impl WindowFunction {
     /// What it makes of the points of a window; `None` where they are too few.
     pub(super) fn of(self, parameter: Option<f64>, span: Span, points: &[Point]) -> Option<f64> {
         let (first, last) = (points.first()?, points.last()?);
@@ -62,8 +62,8 @@ impl Over {
     }
 }
 
-/// By how much more a window sees than lies between its first and its last point: they are taken to go on to
-/// its ends, where those are near; a counter (that has gained so much) not below zero.
+/// By how much more a window sees than lies between its first and its last point: they are taken to
+/// go on to its ends, where those are near; a counter (that has gained so much) not below zero.
 fn extrapolation(span: Span, points: &[Point], gained: Option<f64>) -> f64 {
     let (first, last) = (points[0], points[points.len() - 1]);
     let seconds = |ms: i64| ms as f64 / 1_000.0;

@@ -1,22 +1,21 @@
-//! How long after its acknowledgement a sample is seen: one series of the probe's own, written and asked for in
-//! turns while the load runs.
+//! How long after its acknowledgement a sample is seen: one series of the probe's own, written and
+//! asked for in turns while the load runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use super::acked_steps::AckedSteps;
 use super::body::Template;
-use super::frontier::Frontier;
 use super::system::System;
-use super::write::{Clock, Sending};
+use super::write::{Clock, WriteParams};
 use crate::http1::Connection;
 use crate::record::Recorder;
 
 /// The name in results.
 const VISIBILITY: &str = "visibility";
 
-/// The probe's series.
 const METRIC: &str = "egret_bench_probe";
 
 /// From one probe to the next.
@@ -28,11 +27,11 @@ const AGAIN: Duration = Duration::from_millis(2);
 /// What is not seen by then is not seen.
 const SEEN_MAX: Duration = Duration::from_secs(20);
 
-/// What the probe needs.
+/// Parameters of the probe.
 pub(super) struct Probe {
     pub(super) system: System,
-    pub(super) sending: Sending,
-    pub(super) frontier: Arc<Frontier>,
+    pub(super) sending: WriteParams,
+    pub(super) frontier: Arc<AckedSteps>,
     pub(super) clock: Arc<Clock>,
 }
 
@@ -67,9 +66,10 @@ impl Probe {
             let seen = self.wait_for(&mut reader, number, last_ms, acknowledged)?;
             if self.clock.counts(acknowledged) {
                 let [from, to] = [acknowledged, Instant::now()].map(|moment| self.clock.at(moment));
-                match seen {
-                    true => recorder.success(VISIBILITY, from, from, to),
-                    false => recorder.failure("sample not seen", from, from, to),
+                if seen {
+                    recorder.success(VISIBILITY, from, from, to)
+                } else {
+                    recorder.failure("sample not seen", from, from, to)
                 }
             }
             std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));

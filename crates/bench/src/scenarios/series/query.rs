@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::evaluate::{Catalog, Labels};
 use super::expression::{Expr, MINUTE_MS};
 use super::fleet::{Fleet, INTERVAL_MS};
-use super::kinds::{Form, KINDS, Kind, Place};
+use super::kinds::{Form, KINDS, LabelValues, QueryKind};
 use super::shape::{mix, unit};
 
 /// This share of the queries is about the last hour.
@@ -18,23 +18,23 @@ const TRIES: u64 = KINDS.len() as u64;
 
 /// A query that is to be asked.
 #[derive(Clone, Debug)]
-pub(super) struct Query {
+pub(super) struct SeriesQuery {
     pub(super) kind: usize,
     pub(super) expr: Expr,
-    pub(super) moments: Moments,
+    pub(super) moments: EvalTimes,
     /// About the last hour.
     pub(super) hot: bool,
 }
 
 /// For which moments, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moments {
+pub(super) enum EvalTimes {
     One(i64),
     /// First, last, and from one to the next.
     Each(i64, i64, i64),
 }
 
-impl Moments {
+impl EvalTimes {
     pub(super) fn first_ms(&self) -> i64 {
         let (Self::One(first) | Self::Each(first, _, _)) = self;
         *first
@@ -55,9 +55,9 @@ impl Moments {
     }
 }
 
-impl Query {
-    /// The query of a number, of samples before a step that are all there. The next kind takes the turn of one
-    /// that reaches further back than there are samples.
+impl SeriesQuery {
+    /// The query of a number, of samples before a step that are all there. The next kind takes the
+    /// turn of one that reaches further back than there are samples.
     ///
     /// `None` when no kind has enough.
     pub(super) fn choose(fleet: &Fleet, number: u64, acknowledged: u64) -> Option<Self> {
@@ -73,7 +73,8 @@ impl Query {
         let lacking = (0..KINDS.len()).filter(|kind| !has_enough(*kind)).count();
         (lacking > 0).then(|| {
             format!(
-                "{lacking} of {} kinds of query were not asked, as they reach further back than the samples do: give more --preload",
+                "{lacking} of {} kinds of query were skipped, because they reach further back \
+                 than the samples: give more --preload",
                 KINDS.len()
             )
         })
@@ -86,8 +87,8 @@ impl Query {
         random: u64,
         acknowledged: u64,
     ) -> Option<Self> {
-        let Kind { form, .. } = KINDS[kind];
-        let expr = KINDS[kind].about(&Place::new(fleet, random));
+        let QueryKind { form, .. } = KINDS[kind];
+        let expr = KINDS[kind].about(&LabelValues::new(fleet, random));
         let (length_ms, step_ms) = match form {
             Form::Instant => (0, INTERVAL_MS),
             Form::Hour => (HOUR_MS, MINUTE_MS),
@@ -112,8 +113,8 @@ impl Query {
             Form::Hour | Form::Day => last_ms,
         };
         let moments = match form {
-            Form::Instant => Moments::One(last_ms),
-            Form::Hour | Form::Day => Moments::Each(last_ms - length_ms, last_ms, step_ms),
+            Form::Instant => EvalTimes::One(last_ms),
+            Form::Hour | Form::Day => EvalTimes::Each(last_ms - length_ms, last_ms, step_ms),
         };
         let reached_ms = moments.first_ms() - expr.reach_ms();
         (reached_ms >= fleet.begin_ms && last_ms <= end_ms).then_some(Self {
@@ -124,7 +125,7 @@ impl Query {
         })
     }
 
-    pub(super) fn kind(&self) -> &'static Kind {
+    pub(super) fn kind(&self) -> &'static QueryKind {
         &KINDS[self.kind]
     }
 
@@ -132,14 +133,14 @@ impl Query {
     pub(super) fn path(&self, api: &str) -> String {
         let mut path = String::from(api);
         path.push_str(match self.moments {
-            Moments::One(_) => "/query?query=",
-            Moments::Each(..) => "/query_range?query=",
+            EvalTimes::One(_) => "/query?query=",
+            EvalTimes::Each(..) => "/query_range?query=",
         });
         escape(&mut path, &self.expr.to_string());
         let seconds = |ms: i64| ms as f64 / 1_000.0;
         let written = match self.moments {
-            Moments::One(at) => write!(path, "&time={}", seconds(at)),
-            Moments::Each(first, last, step) => write!(
+            EvalTimes::One(at) => write!(path, "&time={}", seconds(at)),
+            EvalTimes::Each(first, last, step) => write!(
                 path,
                 "&start={}&end={}&step={}",
                 seconds(first),
@@ -163,13 +164,14 @@ impl Query {
     }
 }
 
-/// A moment not long before this one and not before `begin_ms`: a quarter of a minute off the whole one, where
-/// subqueries are evaluated.
+/// A moment not long before this one and not before `begin_ms`: a quarter of a minute off the whole
+/// one, where subqueries are evaluated.
 fn between_minutes(at_ms: i64, begin_ms: i64) -> i64 {
     let before_ms = at_ms.div_euclid(MINUTE_MS) * MINUTE_MS - MINUTE_MS / 4;
-    match before_ms < begin_ms {
-        true => before_ms + MINUTE_MS,
-        false => before_ms,
+    if before_ms < begin_ms {
+        before_ms + MINUTE_MS
+    } else {
+        before_ms
     }
 }
 

@@ -1,30 +1,31 @@
-//! What a series is worth at a step: a pure function, so that any answer of a server can be computed without
-//! having kept a sample.
+//! Value of a series at a step: a pure function, so that any answer of a server can be computed
+//! without having kept a sample.
 //!
-//! Counters rise by varying increments and some begin anew, as those of pods that restart do. Gauges sway
-//! with a few periods and some noise. All values have few digits, as measured ones do.
+//! Counters rise by varying increments and some begin anew, as those of pods that restart do.
+//! Gauges sway with a few periods and some noise. All values have few digits, as measured ones do.
 
-/// What a series is worth at each step.
+/// Values of a series at each step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
-    /// What flows in, since the last begin.
+    /// Sum of a flow since the last reset.
     Counter {
-        flow: Flow,
-        life: Life,
+        flow: CounterShape,
+        life: ResetSchedule,
         per_unit: f64,
     },
-    /// Shares of two flows, since the last begin: one bucket of a histogram, its count or its sum. Buckets
-    /// of one histogram have the same flows and differ in the shares, so none is ever above the next one.
+    /// Shares of two flows, since the last begin: one bucket of a histogram, its count or its sum.
+    /// Buckets of one histogram have the same flows and differ in the shares, so none is ever above
+    /// the next one.
     Mixture {
-        flows: [Flow; 2],
+        flows: [CounterShape; 2],
         shares: [f64; 2],
-        life: Life,
+        life: ResetSchedule,
         per_unit: f64,
     },
     /// Sways about a level.
     Gauge {
         level: f64,
-        swings: [Swing; 2],
+        swings: [PeriodicShape; 2],
         noise: f64,
         /// Noise changes every 2^hold steps.
         hold: u32,
@@ -37,25 +38,24 @@ pub(super) enum Shape {
 
 /// Something that is counted: never less in a later step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flow {
+pub(super) struct CounterShape {
     /// On average, each step.
     pub(super) rate: f64,
-    wave: Swing,
+    wave: PeriodicShape,
     jitter: f64,
     salt: u64,
 }
 
-/// A periodic motion.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Swing {
+pub(super) struct PeriodicShape {
     amplitude: f64,
     per_step: f64,
     phase: f64,
 }
 
-/// When a counter begins anew.
+/// Schedule of a counter's resets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Life {
+pub(super) struct ResetSchedule {
     /// Steps of a life less one; 0 for one that never ends.
     mask: u64,
     shift: u64,
@@ -67,8 +67,8 @@ const PHASE_HOLD: u32 = 5;
 /// One in so many times a pod is pending, one in so many it has failed.
 const PHASE_RARITY: u64 = 64;
 
-/// Largest share of its rate by which a flow swings, and by which it jitters: together less than one, so
-/// that it never flows back.
+/// Largest share of its rate by which a flow swings, and by which it jitters: together less than
+/// one, so that it never flows back.
 const SWING_SHARE: f64 = 0.5;
 const JITTER_SHARE: f64 = 0.4;
 
@@ -114,14 +114,14 @@ impl Shape {
     }
 }
 
-impl Flow {
+impl CounterShape {
     /// A flow of this rate whose course is its own.
     pub(super) fn new(rate: f64, salt: u64) -> Self {
         // From a quarter of an hour to a day.
         let period = 60.0 * 96.0_f64.powf(unit(mix(salt, 1)));
         Self {
             rate,
-            wave: Swing {
+            wave: PeriodicShape {
                 // The steepest part of the wave rises by 8 a period.
                 amplitude: SWING_SHARE * period / 8.0,
                 per_step: 1.0 / period,
@@ -142,7 +142,7 @@ impl Flow {
     }
 }
 
-impl Swing {
+impl PeriodicShape {
     /// A swing of this many steps.
     pub(super) fn new(amplitude: f64, period: f64, salt: u64) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Swing {
     }
 }
 
-impl Life {
+impl ResetSchedule {
     /// One that never ends.
     pub(super) const ENDLESS: Self = Self { mask: 0, shift: 0 };
 

@@ -1,8 +1,10 @@
-//! Snappy with holes: a compressed body in which some bytes can be exchanged without compressing it again.
+//! Snappy with holes: a compressed body in which some bytes can be exchanged without compressing it
+//! again.
 //!
-//! The generator shares its processors with the server, so it must not compress millions of samples a second.
-//! Labels are compressed as senders do; values and times (the holes) stand in the stream as they are,
-//! and no copy refers to them. Format: <https://github.com/google/snappy/blob/main/format_description.txt>.
+//! The generator shares its processors with the server, so it must not compress millions of samples
+//! a second. Labels are compressed as senders do; values and times (the holes) stand in the stream
+//! as they are, and no copy refers to them. Format:
+//! <https://github.com/google/snappy/blob/main/format_description.txt>.
 
 use std::ops::Range;
 
@@ -17,23 +19,23 @@ const COPY_MAX: usize = 64;
 const TABLE_BITS: u32 = 14;
 
 /// What was compressed, and where its holes are now.
-pub(super) struct Compressed {
+pub(super) struct SnappyBody {
     pub(super) bytes: Vec<u8>,
-    /// Where each hole begins.
+    /// Offset of each hole.
     pub(super) holes: Vec<usize>,
 }
 
 /// Compresses `raw`; `holes` are ranges of it, ascending.
-pub(super) fn compress(raw: &[u8], holes: &[Range<usize>]) -> Compressed {
+pub(super) fn compress(raw: &[u8], holes: &[Range<usize>]) -> SnappyBody {
     let mut fixed = vec![true; raw.len()];
     for hole in holes {
         fixed[hole.clone()].fill(false);
     }
-    let mut stream = Stream {
+    let mut stream = SnappyEncoder {
         raw,
         holes,
         next_hole: 0,
-        done: Compressed {
+        done: SnappyBody {
             bytes: Vec::with_capacity(raw.len() / 2),
             holes: Vec::with_capacity(holes.len()),
         },
@@ -50,9 +52,10 @@ pub(super) fn compress(raw: &[u8], holes: &[Range<usize>]) -> Compressed {
         ];
         let hash = u32::from_le_bytes(word).wrapping_mul(0x1e35_a7bd) >> (32 - TABLE_BITS);
         let before = std::mem::replace(&mut table[hash as usize], position);
-        let length = match before < position && position - before <= OFFSET_MAX {
-            true => alike(raw, &fixed, before, position),
-            false => 0,
+        let length = if before < position && position - before <= OFFSET_MAX {
+            alike(raw, &fixed, before, position)
+        } else {
+            0
         };
         if length < COPY_MIN {
             position += 1;
@@ -76,14 +79,14 @@ fn alike(raw: &[u8], fixed: &[bool], before: usize, position: usize) -> usize {
         .count()
 }
 
-struct Stream<'a> {
+struct SnappyEncoder<'a> {
     raw: &'a [u8],
     holes: &'a [Range<usize>],
     next_hole: usize,
-    done: Compressed,
+    done: SnappyBody,
 }
 
-impl Stream<'_> {
+impl SnappyEncoder<'_> {
     fn literal(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;

@@ -1,15 +1,15 @@
-//! What is measured: an Egret or a peer, as its doors and its process show it.
+//! The measured system: an Egret or a peer, by its ports and its process.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use egret_bench_cli::SeriesPeer;
 
-use super::body::Address;
-use crate::cli::SeriesPeer;
+use super::body::WriteAddress;
 use crate::footprint::disk_bytes;
 use crate::http1::Connection;
-use crate::running::{self, Running};
+use crate::running::{self, ServerProcess};
 use crate::stage::Stage;
 
 /// Disk has settled when it did not change for this long.
@@ -20,9 +20,8 @@ const SETTLE_MAX: Duration = Duration::from_secs(120);
 
 const POLL: Duration = Duration::from_millis(200);
 
-/// Whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Make {
+pub(super) enum Vendor {
     Egret,
     Prometheus,
     VictoriaMetrics,
@@ -31,16 +30,15 @@ pub(super) enum Make {
 /// A database of metrics that is measured.
 #[derive(Clone, Debug)]
 pub(super) struct System {
-    pub(super) make: Make,
-    pub(super) address: Address,
+    pub(super) make: Vendor,
+    pub(super) address: WriteAddress,
     /// Before `query` and `query_range`.
     pub(super) api: &'static str,
-    /// On this machine.
     pub(super) process: Option<u32>,
     pub(super) data: Option<PathBuf>,
 }
 
-impl Make {
+impl Vendor {
     /// As metrics have it before their name; nothing for Egret's.
     pub(super) fn prefix(self) -> &'static str {
         match self {
@@ -64,8 +62,8 @@ impl System {
         };
         let private = stage.private.as_ref().map(|private| private.pid());
         Ok(Self {
-            make: Make::Egret,
-            address: Address {
+            make: Vendor::Egret,
+            address: WriteAddress {
                 host: host.to_owned(),
                 token: door.token.clone(),
                 path: "/prometheus/api/v1/write",
@@ -77,10 +75,10 @@ impl System {
     }
 
     /// A peer that runs.
-    pub(super) fn peer(peer: SeriesPeer, running: &Running) -> Self {
+    pub(super) fn peer(peer: SeriesPeer, running: &ServerProcess) -> Self {
         Self {
-            make: peer.make(),
-            address: Address {
+            make: vendor(peer),
+            address: WriteAddress {
                 host: format!("127.0.0.1:{}", running.port),
                 token: None,
                 path: "/api/v1/write",
@@ -113,24 +111,26 @@ impl System {
             connection.exchange(&request, |body| String::from_utf8_lossy(body).into_owned())?;
         ensure!(
             status / 100 == 2,
-            "{method} {path} was answered {status}: {said}"
+            "{method} {path} returned {status}: {said}"
         );
         Ok(said)
     }
 
-    /// Has everything that is acknowledged be seen by queries, where that takes more than waiting for nothing.
+    /// Has everything that is acknowledged be seen by queries, where that takes more than waiting
+    /// for nothing.
     ///
     /// # Errors
     /// When it refuses.
     pub(super) fn flush(&self) -> Result<()> {
         match self.make {
-            Make::VictoriaMetrics => self.ask("GET", "/internal/force_flush").map(drop),
-            Make::Egret | Make::Prometheus => Ok(()),
+            Vendor::VictoriaMetrics => self.ask("GET", "/internal/force_flush").map(drop),
+            Vendor::Egret | Vendor::Prometheus => Ok(()),
         }
     }
 
-    /// Bytes that samples take on disk. VictoriaMetrics is told to flush and merge; Egret and Prometheus write a
-    /// snapshot, in which everything is in blocks. `None` where the disk is not here.
+    /// Bytes that samples take on disk. VictoriaMetrics is told to flush and merge; Egret and
+    /// Prometheus write a snapshot, in which everything is in blocks. `None` where the disk is not
+    /// here.
     ///
     /// # Errors
     /// When it refuses.
@@ -138,7 +138,7 @@ impl System {
         let Some(data) = &self.data else {
             return Ok(None);
         };
-        if self.make == Make::VictoriaMetrics {
+        if self.make == Vendor::VictoriaMetrics {
             self.flush()?;
             self.ask("GET", "/internal/force_merge")?;
             return Ok(Some(settled(|| disk_bytes(data))));
@@ -167,70 +167,62 @@ fn settled(look: impl Fn() -> u64) -> u64 {
     last
 }
 
-impl SeriesPeer {
-    /// As it is typed.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Prometheus => "prometheus",
-            Self::VictoriaMetrics => "victoria-metrics",
+pub(super) fn vendor(peer: SeriesPeer) -> Vendor {
+    match peer {
+        SeriesPeer::Prometheus => Vendor::Prometheus,
+        SeriesPeer::VictoriaMetrics => Vendor::VictoriaMetrics,
+    }
+}
+
+/// When it acknowledges, with its default settings.
+pub(super) fn durability(peer: SeriesPeer) -> &'static str {
+    match peer {
+        SeriesPeer::Prometheus => {
+            "acknowledges when its log is written, before it is flushed to disk"
+        }
+        SeriesPeer::VictoriaMetrics => {
+            "has no log: acknowledges samples in memory, which are on disk some seconds later"
         }
     }
+}
 
-    pub(super) fn make(self) -> Make {
-        match self {
-            Self::Prometheus => Make::Prometheus,
-            Self::VictoriaMetrics => Make::VictoriaMetrics,
-        }
-    }
+/// Refuses a peer that is not there.
+///
+/// # Errors
+/// What is missing and how to get it.
+pub(super) fn check(peer: SeriesPeer) -> Result<()> {
+    running::version(peer.name(), peer.name(), peer.name(), "--version").map(drop)
+}
 
-    /// When it acknowledges, which nobody has changed here.
-    pub(super) fn durability(self) -> &'static str {
-        match self {
-            Self::Prometheus => "acknowledges when its log is written, not when it is on disk",
-            Self::VictoriaMetrics => {
-                "has no log: acknowledges what is in memory, on disk some seconds later"
+/// Starts it as it comes, in a directory of its own.
+///
+/// # Errors
+/// When it does not start.
+pub(super) async fn start(peer: SeriesPeer) -> Result<ServerProcess> {
+    ServerProcess::start(peer.name(), peer.name(), |command, path, port| {
+        let data = path.join("data");
+        let address = format!("127.0.0.1:{port}");
+        match peer {
+            SeriesPeer::Prometheus => {
+                let file = path.join("prometheus.yml");
+                std::fs::write(&file, "global: {}\n")
+                    .context("write the configuration of prometheus")?;
+                command
+                    .arg(format!("--config.file={}", file.display()))
+                    .arg(format!("--storage.tsdb.path={}", data.display()))
+                    .arg(format!("--web.listen-address={address}"))
+                    .args([
+                        "--web.enable-remote-write-receiver",
+                        "--web.enable-admin-api",
+                    ]);
+            }
+            SeriesPeer::VictoriaMetrics => {
+                command
+                    .arg(format!("-storageDataPath={}", data.display()))
+                    .arg(format!("-httpListenAddr={address}"));
             }
         }
-    }
-
-    /// Refuses a peer that is not there.
-    ///
-    /// # Errors
-    /// What is missing and how to get it.
-    pub(super) fn check(self) -> Result<()> {
-        running::version(self.name(), self.name(), self.name(), "--version").map(drop)
-    }
-
-    /// Starts it as it comes, in a directory of its own.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub(super) async fn start(self) -> Result<Running> {
-        Running::start(self.name(), self.name(), |command, path, port| {
-            let data = path.join("data");
-            let address = format!("127.0.0.1:{port}");
-            match self {
-                Self::Prometheus => {
-                    let file = path.join("prometheus.yml");
-                    std::fs::write(&file, "global: {}\n")
-                        .context("write the configuration of prometheus")?;
-                    command
-                        .arg(format!("--config.file={}", file.display()))
-                        .arg(format!("--storage.tsdb.path={}", data.display()))
-                        .arg(format!("--web.listen-address={address}"))
-                        .args([
-                            "--web.enable-remote-write-receiver",
-                            "--web.enable-admin-api",
-                        ]);
-                }
-                Self::VictoriaMetrics => {
-                    command
-                        .arg(format!("-storageDataPath={}", data.display()))
-                        .arg(format!("-httpListenAddr={address}"));
-                }
-            }
-            Ok(())
-        })
-        .await
-    }
+        Ok(())
+    })
+    .await
 }

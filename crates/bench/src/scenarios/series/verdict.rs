@@ -1,22 +1,22 @@
-//! After a load: which of the answers were wrong. Working them out takes processor time, so it waits until
-//! nothing is measured any more.
+//! After a load: which of the answers were wrong. Working them out takes processor time, so it
+//! waits until nothing is measured any more.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::answer;
 use super::evaluate::Catalog;
-use super::read::{Asked, Counted, Kept};
-use super::system::Make;
+use super::read::{ReaderResult, SeriesCounts, UncheckedAnswer};
+use super::system::Vendor;
 
 /// Wrong answers that are told in full.
 const TOLD_MAX: usize = 3;
 
-/// How right the answers were.
+/// Number of right and wrong answers.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct CheckCounts {
     pub(super) answers: u64,
-    /// Of those, compared value by value.
+    /// Answers that were compared value by value.
     pub(super) checked: u64,
     pub(super) wrong: u64,
     pub(super) empty: u64,
@@ -25,25 +25,25 @@ pub(super) struct Verdict {
 }
 
 /// Something to be worked out.
-enum Doubt {
-    Whole(Kept),
-    Number(Counted),
+enum PendingCheck {
+    Whole(UncheckedAnswer),
+    Number(SeriesCounts),
 }
 
-/// Works out what the readers have kept. Kinds of query by which the system means something else are only
-/// counted.
-pub(super) fn judge(asked: Vec<Asked>, catalog: &Catalog, make: Make) -> Verdict {
-    let mut verdict = Verdict::default();
+/// Works out what the readers have kept. Kinds of query by which the system means something else
+/// are only counted.
+pub(super) fn judge(asked: Vec<ReaderResult>, catalog: &Catalog, make: Vendor) -> CheckCounts {
+    let mut verdict = CheckCounts::default();
     let mut doubts = Vec::new();
     for asked in asked {
         verdict.answers += asked.answers;
         verdict.empty += asked.empty;
-        doubts.extend(asked.counts.into_values().map(Doubt::Number));
+        doubts.extend(asked.counts.into_values().map(PendingCheck::Number));
         let kept = asked.kept.into_iter();
         let kept = kept.filter(|kept| {
-            make != Make::VictoriaMetrics || kept.query.kind().same_in_victoria_metrics
+            make != Vendor::VictoriaMetrics || kept.query.kind().same_in_victoria_metrics
         });
-        doubts.extend(kept.map(Doubt::Whole));
+        doubts.extend(kept.map(PendingCheck::Whole));
     }
     let (next, all) = (AtomicUsize::new(0), Mutex::new(verdict));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -66,9 +66,9 @@ pub(super) fn judge(asked: Vec<Asked>, catalog: &Catalog, make: Make) -> Verdict
 }
 
 /// How many answers were compared by value, how many were wrong, and how.
-fn settle(doubt: &Doubt, catalog: &Catalog, make: Make) -> (u64, u64, Option<String>) {
+fn settle(doubt: &PendingCheck, catalog: &Catalog, make: Vendor) -> (u64, u64, Option<String>) {
     match doubt {
-        Doubt::Whole(kept) => {
+        PendingCheck::Whole(kept) => {
             let checked = answer::check(&kept.query, catalog, make, &kept.body);
             let told = checked.err().map(|error| {
                 let (name, moments) = (kept.query.kind().name, kept.query.moments);
@@ -76,7 +76,7 @@ fn settle(doubt: &Doubt, catalog: &Catalog, make: Make) -> (u64, u64, Option<Str
             });
             (1, u64::from(told.is_some()), told)
         }
-        Doubt::Number(counted) => {
+        PendingCheck::Number(counted) => {
             let query = &counted.query;
             let expected = catalog.evaluate(&query.expr, query.moments.last_ms()).len();
             let others = counted
@@ -86,7 +86,7 @@ fn settle(doubt: &Doubt, catalog: &Catalog, make: Make) -> (u64, u64, Option<Str
             let wrong = others.clone().map(|(_, answers)| answers).sum();
             let told = others.map(|(count, _)| *count).next().map(|count| {
                 format!(
-                    "{}: {count} series instead of {expected}: {}",
+                    "{}: {count} series, expected {expected}: {}",
                     query.kind().name,
                     query.expr
                 )

@@ -1,5 +1,5 @@
-//! Senders: each has a connection and a range of series of its own, and sends their samples in the order of
-//! time.
+//! Senders: each has a connection and a range of series of its own, and sends their samples in the
+//! order of time.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,12 +7,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use egret_bench_cli::Protocol;
 
-use super::body::{Address, Template};
+use super::acked_steps::AckedSteps;
+use super::body::{Template, WriteAddress};
 use super::fleet::Fleet;
-use super::frontier::Frontier;
 use super::shape::Shape;
-use crate::cli::Protocol;
 use crate::http1::Connection;
 use crate::record::Recorder;
 
@@ -28,9 +28,9 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Status codes after which a sender tries again.
 const RETRIED: [u64; 4] = [429, 500, 502, 503];
 
-/// How samples are made and shared out.
+/// Parameters of the writers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sending {
+pub(super) struct WriteParams {
     pub(super) fleet: Fleet,
     pub(super) writers: u32,
     /// Samples in a request at most.
@@ -38,7 +38,7 @@ pub(super) struct Sending {
     pub(super) protocol: Protocol,
 }
 
-impl Sending {
+impl WriteParams {
     /// The series of a writer.
     fn range(&self, writer: u32) -> Range<u32> {
         let bound = |number: u32| {
@@ -64,7 +64,7 @@ pub(super) struct Clock {
     pub(super) origin: Instant,
     pub(super) end: Instant,
     stopped: AtomicBool,
-    /// When somebody stopped it before its end.
+    /// When it was stopped before its end.
     cut: OnceLock<Instant>,
 }
 
@@ -98,7 +98,7 @@ impl Clock {
         now >= self.end || self.is_stopped()
     }
 
-    /// How long the window was.
+    /// Length of the window.
     pub(super) fn window(&self) -> Duration {
         let end = self.cut.get().map_or(self.end, |cut| self.end.min(*cut));
         end.saturating_duration_since(self.origin)
@@ -115,18 +115,17 @@ impl Clock {
     }
 }
 
-/// What one sender has done.
+/// Results of one sender.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct SenderResult {
     pub(super) recorder: Recorder,
     /// Acknowledged in the window.
     pub(super) samples: u64,
 }
 
-/// One sender.
-pub(super) struct Lane {
+pub(super) struct Sender {
     number: u32,
-    groups: Vec<Group>,
+    groups: Vec<SeriesGroup>,
     steps_per_turn: u64,
     /// The first step that is not sent.
     step: u64,
@@ -134,14 +133,14 @@ pub(super) struct Lane {
 }
 
 /// Series whose samples travel together.
-struct Group {
+struct SeriesGroup {
     template: Template,
     /// Of each series what it is worth and how long after a step's begin.
     series: Vec<(Shape, i64)>,
 }
 
-impl Group {
-    fn new(sending: &Sending, address: &Address, range: Range<u32>) -> Self {
+impl SeriesGroup {
+    fn new(sending: &WriteParams, address: &WriteAddress, range: Range<u32>) -> Self {
         let fleet = &sending.fleet;
         let labels: Vec<_> = range.clone().map(|series| fleet.labels(series)).collect();
         let steps = sending.steps_per_turn() as usize;
@@ -171,14 +170,15 @@ impl Group {
     }
 }
 
-/// When requests are due: the first at `begin`, then one each `gap`; without it, when the last one ended.
+/// When requests are due: the first at `begin`, then one each `gap`; without it, when the last one
+/// ended.
 #[derive(Clone, Copy)]
-struct Pace {
+struct SendSchedule {
     begin: Instant,
     gap: Option<Duration>,
 }
 
-impl Pace {
+impl SendSchedule {
     /// Waits until a request is due and returns when that was.
     fn wait(&self, number: u32) -> Instant {
         let Some(gap) = self.gap else {
@@ -191,12 +191,12 @@ impl Pace {
     }
 }
 
-impl Lane {
+impl Sender {
     /// Makes its requests and connects.
     ///
     /// # Errors
-    /// When nobody answers.
-    pub(super) fn new(sending: &Sending, address: &Address, number: u32) -> Result<Self> {
+    /// If the connection cannot be established.
+    pub(super) fn new(sending: &WriteParams, address: &WriteAddress, number: u32) -> Result<Self> {
         let range = sending.range(number);
         let length = range.end - range.start;
         let count = length.div_ceil(sending.batch).max(1);
@@ -204,7 +204,7 @@ impl Lane {
             range.start + (u64::from(length) * u64::from(group) / u64::from(count)) as u32
         };
         let groups = (0..count)
-            .map(|group| Group::new(sending, address, bound(group)..bound(group + 1)))
+            .map(|group| SeriesGroup::new(sending, address, bound(group)..bound(group + 1)))
             .collect();
         Ok(Self {
             number,
@@ -219,7 +219,12 @@ impl Lane {
     ///
     /// # Errors
     /// When the server refuses for good.
-    pub(super) fn preload(&mut self, fleet: &Fleet, frontier: &Frontier, until: u64) -> Result<()> {
+    pub(super) fn preload(
+        &mut self,
+        fleet: &Fleet,
+        frontier: &AckedSteps,
+        until: u64,
+    ) -> Result<()> {
         while self.step < until && !frontier.is_abandoned() {
             frontier.keep_together(self.step, || false);
             for group in 0..self.groups.len() {
@@ -231,19 +236,20 @@ impl Lane {
         Ok(())
     }
 
-    /// Sends until the clock ends, or there is nothing left before `until`, which ends the load of all.
+    /// Sends until the clock ends, or there is nothing left before `until`, which ends the load of
+    /// all.
     ///
     /// # Errors
     /// When the server refuses for good.
     pub(super) fn load(
         mut self,
-        sending: &Sending,
-        frontier: &Frontier,
+        sending: &WriteParams,
+        frontier: &AckedSteps,
         clock: &Arc<Clock>,
         rate: Option<f64>,
         until: u64,
-    ) -> Result<Written> {
-        let mut written = Written::default();
+    ) -> Result<SenderResult> {
+        let mut written = SenderResult::default();
         let pace = self.pace(sending, clock, rate);
         let place = written.recorder.operation(WRITE);
         let mut number = 0;
@@ -286,7 +292,7 @@ impl Lane {
         }
     }
 
-    fn pace(&self, sending: &Sending, clock: &Clock, rate: Option<f64>) -> Pace {
+    fn pace(&self, sending: &WriteParams, clock: &Clock, rate: Option<f64>) -> SendSchedule {
         let samples: usize = self
             .groups
             .iter()
@@ -297,13 +303,13 @@ impl Lane {
         let gap = rate.map(|rate| Duration::from_secs_f64(each / (rate * share)));
         // Writers take turns instead of all sending at the same moment.
         let turn = f64::from(self.number) / f64::from(sending.writers);
-        Pace {
+        SendSchedule {
             begin: clock.begin + gap.map_or(Duration::ZERO, |gap| gap.mul_f64(turn)),
             gap,
         }
     }
 
-    fn turn(&mut self, frontier: &Frontier) {
+    fn turn(&mut self, frontier: &AckedSteps) {
         self.step += self.steps_per_turn;
         frontier.advance(self.number as usize, self.step);
     }

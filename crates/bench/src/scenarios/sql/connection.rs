@@ -12,22 +12,22 @@ use tokio_postgres::{Client, Error};
 use super::causes::cause;
 use super::draw::Draw;
 use super::statement::{Role, Statement};
-use super::workload::{Drawn, Protocol, Workload};
-use crate::load::{Turn, Worker};
-use crate::postgres::{Fault, Target, Wire, chain};
+use super::workload::{BoundParameters, QueryProtocol, Workload};
+use crate::load::{Operation, Worker};
+use crate::postgres::{ConnectionTarget, Fault, Wire, chain};
 use crate::scenario::Plans;
 use crate::schedule::random;
 
-/// What all connections do.
+/// Work of all connections.
 pub(super) struct Job {
-    target: Target,
-    protocol: Protocol,
+    target: ConnectionTarget,
+    protocol: QueryProtocol,
     reconnect: bool,
     weights: super::draw::Weights,
-    transactions: Vec<Transaction>,
+    transactions: Vec<BoundTransaction>,
 }
 
-struct Transaction {
+struct BoundTransaction {
     name: Arc<str>,
     draws: Vec<Draw>,
     steps: Vec<Step>,
@@ -47,7 +47,11 @@ struct Step {
 }
 
 impl Job {
-    pub(super) fn new(target: Target, workload: &Workload, drawn: Vec<Drawn>) -> Self {
+    pub(super) fn new(
+        target: ConnectionTarget,
+        workload: &Workload,
+        drawn: Vec<BoundParameters>,
+    ) -> Self {
         let transactions = workload
             .transactions
             .iter()
@@ -71,7 +75,7 @@ impl Job {
                         statement: statement.clone(),
                     })
                     .collect();
-                Transaction {
+                BoundTransaction {
                     name: transaction.name.as_str().into(),
                     has_begin: steps.iter().any(|step| step.role == Role::Begin),
                     draws: drawn.draws.into_iter().map(|(_, draw)| draw).collect(),
@@ -89,8 +93,7 @@ impl Job {
     }
 }
 
-/// A client.
-pub(super) struct Connection {
+pub(super) struct SqlConnection {
     job: Arc<Job>,
     wire: Option<Wire>,
     /// The values of one transaction, kept for their memory.
@@ -122,12 +125,11 @@ impl ToSql for Text<'_> {
     tokio_postgres::types::to_sql_checked!();
 }
 
-impl Connection {
-    /// Connects and prepares.
+impl SqlConnection {
     pub(super) async fn open(job: Arc<Job>) -> Result<Self> {
         let wire = open(&job).await.map_err(|error| match error {
-            Opening::Lost(fault) => job.target.lost(&fault),
-            Opening::Refused(sql, fault) => anyhow!("prepare `{sql}`: {}", fault.message),
+            OpenError::Lost(fault) => job.target.lost(&fault),
+            OpenError::Refused(sql, fault) => anyhow!("prepare `{sql}`: {}", fault.message),
         })?;
         if job.reconnect {
             // That was to see that it works.
@@ -147,17 +149,17 @@ impl Connection {
 }
 
 /// Why there is no connection.
-enum Opening {
+enum OpenError {
     Lost(Fault),
     Refused(String, Fault),
 }
 
-async fn open(job: &Job) -> Result<Wire, Opening> {
-    let mut wire = job.target.wire().await.map_err(Opening::Lost)?;
-    if job.protocol == Protocol::Prepared {
+async fn open(job: &Job) -> Result<Wire, OpenError> {
+    let mut wire = job.target.wire().await.map_err(OpenError::Lost)?;
+    if job.protocol == QueryProtocol::Prepared {
         for step in job.transactions.iter().flat_map(|one| &one.steps) {
             let prepared = wire.prepare(&step.name, &step.numbered).await;
-            prepared.map_err(|fault| Opening::Refused(step.numbered.clone(), fault))?;
+            prepared.map_err(|fault| OpenError::Refused(step.numbered.clone(), fault))?;
         }
     }
     Ok(wire)
@@ -165,7 +167,7 @@ async fn open(job: &Job) -> Result<Wire, Opening> {
 
 impl Step {
     async fn run(&self, job: &Job, wire: &mut Wire, values: &[String]) -> Result<(), Fault> {
-        if job.protocol == Protocol::Prepared {
+        if job.protocol == QueryProtocol::Prepared {
             let values = self.values.iter().map(|at| values[*at].as_str());
             return wire.execute(&self.name, values).await;
         }
@@ -181,8 +183,8 @@ impl Step {
     }
 }
 
-impl Worker for Connection {
-    async fn operate(&mut self, turn: &mut Turn) -> Result<Arc<str>, String> {
+impl Worker for SqlConnection {
+    async fn operate(&mut self, turn: &mut Operation) -> Result<Arc<str>, String> {
         let job = &*self.job;
         let which = job.weights.draw(&mut turn.random);
         let transaction = &job.transactions[which];
@@ -197,7 +199,7 @@ impl Worker for Connection {
                 let begun = Instant::now();
                 let opened = open(job).await;
                 let wire = opened.map_err(|error| match error {
-                    Opening::Lost(fault) | Opening::Refused(_, fault) => cause(&fault),
+                    OpenError::Lost(fault) | OpenError::Refused(_, fault) => cause(&fault),
                 })?;
                 turn.phase("connect", begun.elapsed());
                 wire
@@ -220,13 +222,13 @@ impl Worker for Connection {
     }
 }
 
-impl Transaction {
+impl BoundTransaction {
     async fn run(
         &self,
         job: &Job,
         wire: &mut Wire,
         values: &[String],
-        turn: &mut Turn,
+        turn: &mut Operation,
     ) -> Result<(), Fault> {
         let begun = Instant::now();
         let mut commit = Duration::ZERO;
@@ -248,7 +250,7 @@ impl Transaction {
 }
 
 /// The plan of every statement, executed once with drawn values in a transaction that is undone.
-/// `number` is that of the first operation that nobody has done.
+/// `number` is that of the first operation that has not been done.
 pub(super) async fn explain(job: &Job, seed: u64, number: u64) -> Result<Plans> {
     let client = job.target.client().await?;
     let mut found = Plans::default();
@@ -268,7 +270,7 @@ pub(super) async fn explain(job: &Job, seed: u64, number: u64) -> Result<Plans> 
                 Ok(plan) => found.plans.extend(plan),
                 Err(error) => {
                     found.missing.push(format!(
-                        "no plan of `{}`, nor of what follows it in `{}`: {}",
+                        "cannot get a plan of `{}` and of the statements after it in `{}`: {}",
                         step.numbered,
                         transaction.name,
                         chain(&error)

@@ -16,14 +16,14 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 /// How a parameter's values are distributed, as a workload file says it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Distribution {
-    /// Always the same.
+pub(crate) enum Distribution {
+    /// Always the same value.
     Constant(Expression),
-    /// Every value alike.
+    /// Every value with equal probability.
     Uniform {
-        /// The smallest value.
+        /// The smallest value drawn.
         min: Expression,
-        /// The largest value.
+        /// The largest value drawn.
         max: Expression,
         /// Digits behind the point.
         #[serde(default)]
@@ -33,7 +33,7 @@ pub enum Distribution {
     Zipf {
         /// The smallest and most frequent value.
         min: Expression,
-        /// The largest value.
+        /// The largest and rarest value.
         max: Expression,
         /// How uneven: above 0; 1 is Zipf's law.
         skew: Expression,
@@ -41,9 +41,9 @@ pub enum Distribution {
     /// A bell, cut off at both ends; as pgbench's `random_gaussian`.
     #[serde(alias = "normal")]
     Gaussian {
-        /// The smallest value.
+        /// The smallest value drawn.
         min: Expression,
-        /// The largest value.
+        /// The largest value drawn.
         max: Expression,
         /// From the middle to an end in standard deviations: at least 2.
         parameter: Expression,
@@ -52,14 +52,14 @@ pub enum Distribution {
     Exponential {
         /// The smallest and most frequent value.
         min: Expression,
-        /// The largest value.
+        /// The largest and rarest value.
         max: Expression,
         /// How steep: above 0.
         parameter: Expression,
     },
     /// Each value once in a measurement: the operation's number times `step`, from `start` on.
     Sequence {
-        /// The first value.
+        /// Value of the first operation.
         start: Expression,
         /// From one to the next.
         #[serde(default = "one")]
@@ -67,7 +67,7 @@ pub enum Distribution {
     },
     /// One of a list.
     Choice {
-        /// The list.
+        /// Values of the list.
         values: Vec<toml::Value>,
         /// How often each, in proportion; all alike where missing.
         #[serde(default)]
@@ -86,7 +86,7 @@ pub enum Draw {
     Integers {
         min: i64,
         max: i64,
-        shape: Shape,
+        shape: IntegerDistribution,
     },
     Decimals {
         min: f64,
@@ -105,7 +105,7 @@ pub enum Draw {
 
 /// How integers between two bounds are distributed.
 #[derive(Clone, Debug)]
-pub enum Shape {
+pub enum IntegerDistribution {
     Uniform,
     Zipf(Zipf<f64>),
     Gaussian { parameter: f64 },
@@ -139,7 +139,7 @@ impl Weights {
         Err("no weight is above 0".to_owned())
     }
 
-    /// An index.
+    /// Draws an index with a probability proportional to its weight.
     pub fn draw(&self, random: &mut Xoshiro256PlusPlus) -> usize {
         let sum = self.cumulative.last().copied().unwrap_or(1.0);
         let at = random.random::<f64>() * sum;
@@ -153,7 +153,7 @@ impl Distribution {
     ///
     /// # Errors
     /// What cannot be.
-    pub fn resolve(&self, variables: &Variables) -> Result<Draw, String> {
+    pub(crate) fn resolve(&self, variables: &Variables) -> Result<Draw, String> {
         let value = |expression: &Expression| expression.evaluate(variables);
         let bounds = |min: &Expression, max: &Expression| {
             let (min, max) = (value(min)?, value(max)?);
@@ -172,12 +172,12 @@ impl Distribution {
                 min,
                 max,
                 decimals: 0,
-            } => shaped(min, max, Shape::Uniform),
+            } => shaped(min, max, IntegerDistribution::Uniform),
             Self::Uniform { min, max, decimals } => {
                 let (min, max) = (value(min)?, value(max)?);
                 if min > max || *decimals > 15 {
                     return Err(format!(
-                        "from {min} to {max} with {decimals} decimals is no range"
+                        "from {min} to {max} with {decimals} decimals is not a range"
                     ));
                 }
                 Ok(Draw::Decimals {
@@ -191,7 +191,7 @@ impl Distribution {
                 let skew = at_least(value(skew)?, 0.0, "skew")?;
                 let count = (high as f64) - (low as f64) + 1.0;
                 let zipf = Zipf::new(count, skew).map_err(|error| error.to_string())?;
-                shaped(min, max, Shape::Zipf(zipf))
+                shaped(min, max, IntegerDistribution::Zipf(zipf))
             }
             Self::Gaussian {
                 min,
@@ -199,7 +199,7 @@ impl Distribution {
                 parameter,
             } => {
                 let parameter = at_least(value(parameter)?, 2.0, "parameter")?;
-                shaped(min, max, Shape::Gaussian { parameter })
+                shaped(min, max, IntegerDistribution::Gaussian { parameter })
             }
             Self::Exponential {
                 min,
@@ -207,7 +207,7 @@ impl Distribution {
                 parameter,
             } => {
                 let parameter = at_least(value(parameter)?, f64::MIN_POSITIVE, "parameter")?;
-                shaped(min, max, Shape::Exponential { parameter })
+                shaped(min, max, IntegerDistribution::Exponential { parameter })
             }
             Self::Sequence { start, step } => Ok(Draw::Sequence {
                 start: whole(value(start)?)?,
@@ -218,7 +218,7 @@ impl Distribution {
     }
 
     /// The expressions in it.
-    pub fn expressions(&self) -> Vec<&Expression> {
+    pub(crate) fn expressions(&self) -> Vec<&Expression> {
         match self {
             Self::Constant(one) => vec![one],
             Self::Uniform { min, max, .. } => vec![min, max],
@@ -307,7 +307,7 @@ impl Draw {
     }
 }
 
-impl Shape {
+impl IntegerDistribution {
     fn draw(&self, min: i64, max: i64, random: &mut Xoshiro256PlusPlus) -> i64 {
         // Of the range, where 1 itself does not occur.
         let share = match self {

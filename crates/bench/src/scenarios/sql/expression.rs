@@ -11,26 +11,26 @@ const DEPTH_MAX: usize = 64;
 /// An arithmetic expression over variables.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expression {
-    /// A literal.
+    /// The value of a literal.
     Number(f64),
     /// The value of a variable.
     Variable(String),
-    /// Two operands.
+    /// An operator and its two operands.
     Binary(Box<Self>, Operator, Box<Self>),
-    /// A sign.
+    /// An operand with a minus sign.
     Negative(Box<Self>),
 }
 
-/// What stands between two operands.
+/// Operator between two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// `+`
+    /// `+`, the sum of both.
     Plus,
-    /// `-`
+    /// `-`, the difference of both.
     Minus,
-    /// `*`
+    /// `*`, the product of both.
     Times,
-    /// `/`, without rounding
+    /// `/`, the quotient of both without rounding.
     Over,
 }
 
@@ -136,7 +136,7 @@ impl Parser<'_> {
 
     fn factor(&mut self, depth: usize) -> Result<Expression, String> {
         if depth > DEPTH_MAX {
-            return Err(format!("it is nested more than {DEPTH_MAX} deep"));
+            return Err(format!("it is nested more than {DEPTH_MAX} levels deep"));
         }
         match self.peek() {
             Some('-') => {
@@ -207,9 +207,9 @@ impl Parser<'_> {
 
 impl<'de> Deserialize<'de> for Expression {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
+        struct ExpressionVisitor;
 
-        impl Visitor<'_> for Reader {
+        impl Visitor<'_> for ExpressionVisitor {
             type Value = Expression;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -229,6 +229,6 @@ impl<'de> Deserialize<'de> for Expression {
             }
         }
 
-        deserializer.deserialize_any(Reader)
+        deserializer.deserialize_any(ExpressionVisitor)
     }
 }

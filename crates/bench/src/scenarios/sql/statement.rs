@@ -15,11 +15,11 @@ enum Piece {
 /// What a statement does to the transaction around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// `BEGIN`, `START TRANSACTION`
+    /// Begins a transaction: `BEGIN`, `START TRANSACTION`
     Begin,
     /// `COMMIT`, `END`, `ROLLBACK`, `ABORT`, `PREPARE TRANSACTION`
     End,
-    /// Anything else
+    /// Any other statement of a transaction
     Work,
 }
 
@@ -129,7 +129,7 @@ impl Statement {
     }
 
     /// Whether EXPLAIN takes it.
-    pub fn is_explainable(&self) -> bool {
+    pub(crate) fn is_explainable(&self) -> bool {
         [
             "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH", "TABLE",
         ]
@@ -186,8 +186,8 @@ fn string(text: &str, escapes: bool) -> Result<usize, String> {
     Err(unclosed(text))
 }
 
-/// The length of what is quoted at the begin of `text`. A doubled quote ends one piece and begins the
-/// next, which comes to the same.
+/// The length of what is quoted at the begin of `text`. A doubled quote ends one piece and begins
+/// the next, which comes to the same.
 fn quoted(text: &str, quote: char) -> Result<usize, String> {
     let end = text[1..].find(quote).ok_or_else(|| unclosed(text))?;
     Ok(end + 2)
@@ -219,7 +219,7 @@ fn dollar(text: &str) -> Result<usize, String> {
     if text[1..].starts_with(|c: char| c.is_ascii_digit()) {
         let number: String = text.chars().take(4).collect();
         return Err(format!(
-            "`{number}`: values are written :name, not by number"
+            "`{number}`: parameters are written as :name, not as numbers"
         ));
     }
     let Some(end) = text[1..].find('$').map(|at| at + 2) else {

@@ -43,8 +43,8 @@ fn what_is_no_expression_is_said_with_its_place() {
     );
     check("zzz", "declared are one, scale");
     check("1 / 0", "not a finite number");
-    check(&"(".repeat(10_000), "nested more than 64 deep");
-    check(&"-".repeat(10_000), "nested more than 64 deep");
+    check(&"(".repeat(10_000), "nested more than 64 levels deep");
+    check(&"-".repeat(10_000), "nested more than 64 levels deep");
 }
 
 fn numbered(text: &str) -> (String, Vec<String>) {
@@ -91,7 +91,7 @@ fn what_is_not_closed_is_refused() {
     check("SELECT \"a", "is not closed");
     check("SELECT $$a", "is not closed");
     check("SELECT /* a", "is not closed");
-    check("SELECT $1", "values are written :name");
+    check("SELECT $1", "parameters are written as :name");
     check(" ; ", "a statement is empty");
 }
 
@@ -126,10 +126,11 @@ fn transactions_are_recognised() {
 
 fn draws(toml: &str, count: u64) -> Result<Vec<String>, String> {
     #[derive(serde::Deserialize)]
-    struct Of {
+    struct DistributionField {
         of: Distribution,
     }
-    let of: Of = toml::from_str(&format!("of = {toml}")).map_err(|error| error.to_string())?;
+    let of: DistributionField =
+        toml::from_str(&format!("of = {toml}")).map_err(|error| error.to_string())?;
     let draw: Draw = of
         .of
         .resolve(&Variables::from([("n".to_owned(), 1_000.0)]))?;
@@ -195,8 +196,8 @@ fn values_follow_their_distribution() {
     let chosen = draws(
         "{ choice = { values = [\"a\", 2, true], weights = [1, 0, 3] } }",
         20_000,
-    );
-    let chosen = chosen.unwrap();
+    )
+    .unwrap();
     assert!(!chosen.contains(&"2".to_owned()));
     let a = chosen.iter().filter(|text| *text == "a").count() as f64;
     near(a / 20_000.0, 0.25);
@@ -285,11 +286,12 @@ fn a_workload_is_read() {
 fn what_is_wrong_in_a_workload_is_said() {
     let check = |from: &str, to: &str, expected: &str| {
         assert!(WHOLE.contains(from), "{from}");
-        let error = workload(&WHOLE.replacen(from, to, 1)).and_then(|read| {
-            let variables = read.evaluate(&Variables::new())?;
-            read.draws(&variables).map(drop)
-        });
-        let error = error.unwrap_err();
+        let error = workload(&WHOLE.replacen(from, to, 1))
+            .and_then(|read| {
+                let variables = read.evaluate(&Variables::new())?;
+                read.draws(&variables).map(drop)
+            })
+            .unwrap_err();
         assert!(error.contains(expected), "{from} -> {to}: {error}");
     };
     check("weight = 3", "wieght = 3", "did you mean `weight`?");

@@ -40,10 +40,10 @@ const RESERVED: [&str; 6] = [
 struct File {
     name: String,
     #[serde(default)]
-    #[allow(dead_code, reason = "for whoever reads the file")]
+    #[allow(dead_code, reason = "a description for readers of the file")]
     description: Option<String>,
     #[serde(default)]
-    protocol: Protocol,
+    protocol: QueryProtocol,
     #[serde(default)]
     reconnect: bool,
     #[serde(default)]
@@ -76,7 +76,7 @@ fn one() -> f64 {
 /// How statements are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub(crate) enum QueryProtocol {
     /// Parsed and planned once per connection, then executed with values.
     #[default]
     Prepared,
@@ -95,11 +95,11 @@ pub enum Variable {
 
 /// A workload, checked as far as it can be without a server.
 #[derive(Clone, Debug)]
-pub struct Workload {
-    /// Its name.
+pub(crate) struct Workload {
+    /// Name of the workload.
     pub name: String,
     /// How statements are sent.
-    pub protocol: Protocol,
+    pub protocol: QueryProtocol,
     /// Whether each transaction opens a connection of its own.
     pub reconnect: bool,
     /// Run once on a private server, before [`Workload::setup`].
@@ -108,13 +108,13 @@ pub struct Workload {
     pub setup: Vec<Statement>,
     /// Run once after the last run.
     pub teardown: Vec<Statement>,
-    /// Variables by name.
+    /// Variables by their names.
     pub variables: BTreeMap<String, Variable>,
     /// Transactions in the order of the file.
     pub transactions: Vec<Transaction>,
-    /// How often each.
+    /// How often each transaction runs, in proportion.
     pub weights: Weights,
-    /// The file's text.
+    /// Text of the file.
     pub text: String,
 }
 
@@ -123,7 +123,7 @@ pub struct Workload {
 pub struct Transaction {
     /// Its name, under which its latencies are reported.
     pub name: String,
-    /// In order.
+    /// Statements in the order of execution.
     pub statements: Vec<Statement>,
     /// Parameters in the order of their names.
     pub parameters: BTreeMap<String, Distribution>,
@@ -131,7 +131,7 @@ pub struct Transaction {
 
 /// A transaction with the numbers of its distributions known.
 #[derive(Clone, Debug)]
-pub struct Drawn {
+pub(crate) struct BoundParameters {
     /// How each parameter is drawn, in the order of names.
     pub draws: Vec<(String, Draw)>,
 }
@@ -141,7 +141,7 @@ impl Workload {
     ///
     /// # Errors
     /// When it cannot be read or is wrong, with the line.
-    pub fn load(path: &Path) -> Result<Self> {
+    pub(crate) fn load(path: &Path) -> Result<Self> {
         let built_in = BUILT_IN.iter().find(|(name, _)| Path::new(name) == path);
         let text = match (fs::read_to_string(path), built_in) {
             (Ok(text), _) => text,
@@ -163,7 +163,7 @@ impl Workload {
     ///
     /// # Errors
     /// What is wrong, with the line where that is known.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| suggest(&error))?;
         let all = |statements: &[String], what: &str| {
             statements
@@ -209,7 +209,7 @@ impl Workload {
     ///
     /// # Errors
     /// When there is no such variable, or the value is no expression.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if !self.variables.contains_key(name) {
             return Err(unknown(
                 "variable",
@@ -227,7 +227,7 @@ impl Workload {
     ///
     /// # Errors
     /// When variables depend on each other in a circle.
-    pub fn evaluate(&self, asked: &Variables) -> Result<Variables, String> {
+    pub(crate) fn evaluate(&self, asked: &Variables) -> Result<Variables, String> {
         let mut known = asked.clone();
         loop {
             let mut failed = None;
@@ -259,7 +259,7 @@ impl Workload {
     ///
     /// # Errors
     /// When a distribution cannot be, e.g. min above max.
-    pub fn draws(&self, variables: &Variables) -> Result<Vec<Drawn>, String> {
+    pub(crate) fn draws(&self, variables: &Variables) -> Result<Vec<BoundParameters>, String> {
         let of_transaction = |transaction: &Transaction| {
             let mut draws = Vec::new();
             for (name, distribution) in &transaction.parameters {
@@ -279,7 +279,7 @@ impl Workload {
                     draws.push((name.to_owned(), Draw::Constant(value.to_string())));
                 }
             }
-            Ok(Drawn { draws })
+            Ok(BoundParameters { draws })
         };
         self.transactions.iter().map(of_transaction).collect()
     }
@@ -386,8 +386,8 @@ impl<'de> Deserialize<'de> for Variable {
     }
 }
 
-/// A TOML error with the key that may have been meant. The reader says it in two ways: "unknown field
-/// `x`, expected one of `a`, `b`" and "unexpected keys in table: x, available keys: a, b".
+/// A TOML error with the key that may have been meant. The reader says it in two ways: "unknown
+/// field `x`, expected one of `a`, `b`" and "unexpected keys in table: x, available keys: a, b".
 fn suggest(error: &toml::de::Error) -> String {
     let text = error.to_string();
     let text = text.trim_end();

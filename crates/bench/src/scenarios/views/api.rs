@@ -1,4 +1,4 @@
-//! What is asked of Egret's views, over HTTP. How that is written as JSON is known here only.
+//! Client of Egret's API of views, over HTTP. Only this file knows its JSON.
 
 use std::time::Duration;
 
@@ -19,9 +19,8 @@ pub(super) struct Api {
 
 /// A view to be made.
 pub(super) struct NewView<'a> {
-    /// Its schema and name.
+    /// Schema and name of the view.
     pub(super) name: &'a str,
-    /// Its query.
     pub(super) query: &'a str,
     /// `incremental`, `full` or `auto`.
     pub(super) mode: &'a str,
@@ -29,9 +28,9 @@ pub(super) struct NewView<'a> {
     pub(super) schedule: &'a str,
 }
 
-/// What Egret says of a refresh.
-pub(super) struct Refreshed {
-    /// How long it took inside.
+/// Result of a refresh, as Egret reports it.
+pub(super) struct RefreshResult {
+    /// Duration measured by the server.
     pub(super) took: Duration,
     /// `nothing`, `incremental` or `full`.
     pub(super) outcome: String,
@@ -69,7 +68,7 @@ impl Api {
             "database": self.database,
         });
         let made = self.server.post("v1/views", &asked).await;
-        made.with_context(|| format!("make the view {}", view.name))
+        made.with_context(|| format!("create the view {}", view.name))
             .map(drop)
     }
 
@@ -77,7 +76,7 @@ impl Api {
     ///
     /// # Errors
     /// When Egret refuses, or the refresh fails.
-    pub(super) async fn refresh(&self, name: &str) -> Result<Refreshed> {
+    pub(super) async fn refresh(&self, name: &str) -> Result<RefreshResult> {
         let path = self.path(name, "/refresh");
         let said = self.server.post(&path, &json!({})).await;
         read(&said.with_context(|| format!("refresh the view {name}"))?)
@@ -114,7 +113,7 @@ impl Api {
 }
 
 /// Reads what is said of a refresh.
-fn read(said: &Value) -> Result<Refreshed> {
+fn read(said: &Value) -> Result<RefreshResult> {
     let outcome = said["outcome"]
         .as_str()
         .context("a refresh without an outcome")?;
@@ -124,7 +123,7 @@ fn read(said: &Value) -> Result<Refreshed> {
     let took_ms = said["took_ms"]
         .as_f64()
         .context("a refresh without a time")?;
-    Ok(Refreshed {
+    Ok(RefreshResult {
         took: Duration::from_secs_f64(took_ms.max(0.0) / 1_000.0),
         outcome: outcome.to_owned(),
     })

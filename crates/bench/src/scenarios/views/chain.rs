@@ -1,8 +1,8 @@
-//! Ten views, each of which reads the one before, and the first a table of which rows have changed. A refresh of the last one
-//! brings all of them up to date, in one transaction.
+//! Ten views, each of which reads the one before, and the first a table of which rows have changed.
+//! A refresh of the last one brings all of them up to date, in one transaction.
 //!
-//! A change stays one on its way: rows are filtered, joined and computed with, and from the fifth view on summed up by ever
-//! larger groups.
+//! A change stays one on its way: rows are filtered, joined and computed with, and from the fifth
+//! view on summed up by ever larger groups.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,10 +12,10 @@ use tokio_postgres::Client;
 
 use super::api::NewView;
 use super::findings::Findings;
-use super::plan::Plan;
-use super::site::Site;
+use super::plan::ViewsPlan;
+use super::schema::ScenarioSchema;
 use super::tables::{Changes, Tables};
-use super::turn::{self, CHANGED_PERCENT, WARMUP};
+use super::timed_refresh::{self, CHANGED_PERCENT, WARMUP};
 use crate::record::millis;
 
 /// A refresh of the last one.
@@ -37,19 +37,16 @@ const QUERIES: [&str; 10] = [
 ];
 
 /// A view of the chain.
-struct Link {
+struct ChainView {
     view: String,
     query: String,
 }
 
-/// Measures it.
-///
-/// # Errors
-/// Egret's or the server's.
+/// Measures refreshes of the whole chain.
 pub(super) async fn measure(
-    site: &Site,
+    site: &ScenarioSchema,
     client: &Client,
-    plan: &Plan,
+    plan: &ViewsPlan,
     salt: u32,
     findings: &mut Findings,
 ) -> Result<()> {
@@ -57,7 +54,7 @@ pub(super) async fn measure(
     site.settle(client, &[&tables.source, &tables.dimension])
         .await?;
     let links = links(site, &tables);
-    for Link { view, query } in &links {
+    for ChainView { view, query } in &links {
         let new = NewView {
             name: view,
             query,
@@ -73,7 +70,7 @@ pub(super) async fn measure(
             .change(client, changes, salt.wrapping_add(1 + number))
             .await?;
         let (counts, begun) = (number >= WARMUP, Instant::now());
-        let turn = turn::refresh(site, last, REFRESH, counts, findings).await?;
+        let turn = timed_refresh::refresh(site, last, REFRESH, counts, findings).await?;
         findings.cycle(
             number,
             u64::from(counts),
@@ -82,16 +79,16 @@ pub(super) async fn measure(
         );
     }
     // Each is what its query gives of the one before, so that all are what they are to be.
-    for Link { view, query } in &links {
+    for ChainView { view, query } in &links {
         findings.compare(site, client, view, query).await?;
     }
-    for Link { view, .. } in links.iter().rev() {
+    for ChainView { view, .. } in links.iter().rev() {
         site.api.drop(view).await?;
     }
     tables.drop(client).await
 }
 
-fn links(site: &Site, tables: &Tables) -> Vec<Link> {
+fn links(site: &ScenarioSchema, tables: &Tables) -> Vec<ChainView> {
     let mut before = tables.source.clone();
     let mut links = Vec::new();
     for (number, query) in (1..).zip(QUERIES) {
@@ -100,7 +97,7 @@ fn links(site: &Site, tables: &Tables) -> Vec<Link> {
             .replace("{}", &before)
             .replace("{d}", &tables.dimension);
         before.clone_from(&view);
-        links.push(Link { view, query });
+        links.push(ChainView { view, query });
     }
     links
 }

@@ -1,4 +1,4 @@
-//! What is found while views are measured, and what it adds up to.
+//! Results of a measurement of views, and the metrics computed from them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,20 +6,19 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use super::site::Site;
+use super::schema::ScenarioSchema;
 use crate::record::{Recorder, Recording, millis, scalar};
 use crate::result::{Better, Cycle, Metric};
 use crate::scenario::Measurement;
-use crate::window::Observed;
+use crate::window::WindowObservation;
 
-/// How refreshes of one kind went.
+/// Outcomes of the refreshes of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcomes {
     full: u64,
     all: u64,
 }
 
-/// What is found.
 pub(super) struct Findings {
     /// From where offsets count.
     origin: Instant,
@@ -29,7 +28,7 @@ pub(super) struct Findings {
     outcomes: BTreeMap<String, Outcomes>,
     ratios: Vec<Ratio>,
     worst: Vec<&'static str>,
-    faster: Vec<Faster>,
+    faster: Vec<RatioCount>,
     wrong_rows: u64,
     compared: u64,
     warnings: Vec<String>,
@@ -44,7 +43,7 @@ struct Ratio {
 }
 
 /// A metric that says how many of those ratios are over 1 whose names end alike.
-struct Faster {
+struct RatioCount {
     name: &'static str,
     ending: &'static str,
     all: u64,
@@ -78,7 +77,6 @@ impl Findings {
         self.recorder.success(operation, at, at, at + took);
     }
 
-    /// An operation failed.
     pub(super) fn failed(&mut self, cause: &str, at: Duration) {
         self.recorder.failure(cause, at, at, at);
     }
@@ -128,23 +126,21 @@ impl Findings {
         self.worst.push(name);
     }
 
-    /// A metric that is how many of those ratios are over 1 whose names have this ending, of so many.
+    /// A metric that is how many of those ratios are over 1 whose names have this ending, of so
+    /// many.
     pub(super) fn faster(&mut self, name: &'static str, ending: &'static str, all: u64) {
-        self.faster.push(Faster { name, ending, all });
+        self.faster.push(RatioCount { name, ending, all });
     }
 
-    /// What a reader must know.
+    /// Adds a warning for the reader.
     pub(super) fn warn(&mut self, warning: String) {
         self.warnings.push(warning);
     }
 
     /// Compares a view with its query, and says how many rows it has too few or too many.
-    ///
-    /// # Errors
-    /// The server's.
     pub(super) async fn compare(
         &mut self,
-        site: &Site,
+        site: &ScenarioSchema,
         client: &Client,
         view: &str,
         query: &str,
@@ -159,8 +155,7 @@ impl Findings {
         Ok(differing)
     }
 
-    /// As a measurement.
-    pub(super) fn measurement(self, observed: Observed) -> Measurement {
+    pub(super) fn measurement(self, observed: WindowObservation) -> Measurement {
         let recording = Recording::merge([self.recorder]);
         let latencies = recording.metrics();
         let mut metrics = self.metrics;
@@ -197,7 +192,7 @@ impl Findings {
                 metrics.insert(format!("{operation}_full_share"), share);
             } else if operation.ends_with(".incremental") && full > 0 {
                 warnings.push(format!(
-                    "{operation}: {full} of {all} refreshes computed all of it anew"
+                    "{operation}: {full} of {all} refreshes were full recomputations"
                 ));
             }
         }
@@ -216,7 +211,7 @@ impl Findings {
     }
 }
 
-impl Faster {
+impl RatioCount {
     fn count(&self, metrics: &BTreeMap<String, Metric>) -> Metric {
         let ratios = metrics
             .iter()

@@ -1,7 +1,8 @@
-//! What many views cost of which nothing changes: processor time of Egret with all that it has started, its PostgreSQL among it.
+//! What many views cost of which nothing changes: processor time of Egret with all that it has
+//! started, its PostgreSQL among it.
 //!
-//! It is taken twice for as long: beside the tables alone, and with a view of each that may be a second behind. Egret does
-//! more than views, and PostgreSQL more than Egret asks of it.
+//! It is taken twice for as long: beside the tables alone, and with a view of each that may be a
+//! second behind. Egret does more than views, and PostgreSQL more than Egret asks of it.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,9 @@ use anyhow::Result;
 use tokio_postgres::Client;
 
 use super::findings::Findings;
-use super::many::Many;
-use super::plan::Plan;
-use super::site::Site;
+use super::many_views::SmallViews;
+use super::plan::ViewsPlan;
+use super::schema::ScenarioSchema;
 use crate::process::Snapshot;
 use crate::record::scalar;
 use crate::refusal;
@@ -23,7 +24,8 @@ pub(super) const CPU: &str = "idle.cpu";
 /// The lag that views may have.
 const TARGET: &str = "1s";
 
-/// What making tables and views leaves to be done is over after so long, and not waited for longer than is measured.
+/// What making tables and views leaves to be done is over after so long, and not waited for longer
+/// than is measured.
 const REST_MAX: Duration = Duration::from_secs(3);
 
 /// Measures it. The processes are Egret's first ones on this machine.
@@ -31,15 +33,16 @@ const REST_MAX: Duration = Duration::from_secs(3);
 /// # Errors
 /// Egret's or the server's; and when Egret is on another machine.
 pub(super) async fn measure(
-    site: &Site,
+    site: &ScenarioSchema,
     client: &Client,
-    plan: &Plan,
+    plan: &ViewsPlan,
     processes: &[u32],
     findings: &mut Findings,
 ) -> Result<()> {
     if processes.is_empty() {
         return Err(refusal::usage(
-            "--scenario idle looks at the processes of Egret: run it on Egret's machine, or give --private",
+            "--scenario idle reads the processes of Egret: run it on Egret's machine, or give \
+             --private",
         ));
     }
     if site.is_foreign() {
@@ -48,7 +51,7 @@ pub(super) async fn measure(
                 .to_owned(),
         );
     }
-    let many = Many::make(site, client, plan.views, plan.rows, 0).await?;
+    let many = SmallViews::make(site, client, plan.views, plan.rows, 0).await?;
     let without = share(processes, plan.seconds).await?;
     many.view(site, TARGET).await?;
     // What autovacuum would do of its own accord in a while, so that it is not done while measured.

@@ -1,7 +1,8 @@
 //! How long a row takes from its commit until it is seen in a view that may be a second behind.
 //!
-//! Writers commit rows one by one by a schedule, and each notes when every commit was acknowledged. The view counts the rows of
-//! each writer; it is read many times a second. A writer's n-th row is seen when the count is n.
+//! Writers commit rows one by one by a schedule, and each notes when every commit was acknowledged.
+//! The view counts the rows of each writer; it is read many times a second. A writer's n-th row is
+//! seen when the count is n.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,11 @@ use tokio_postgres::Client;
 
 use super::api::NewView;
 use super::findings::Findings;
-use super::site::Site;
+use super::schema::ScenarioSchema;
 use crate::record::scalar;
 use crate::result::Better;
 use crate::schedule::{Spacing, arrivals};
 
-/// Connections that write.
 pub(super) const WRITERS: usize = 8;
 
 /// How often the view is read: a lag is known as exactly as that.
@@ -28,13 +28,11 @@ pub(super) const TARGET: &str = "1s";
 /// A row that is not seen so long after the last commit counts as lost.
 const SEEN_MAX: Duration = Duration::from_secs(30);
 
-/// How many commits.
-pub(super) struct Load {
-    /// Per second.
+pub(super) struct WriteLoad {
+    /// Commits per second of all writers.
     pub(super) rate: f64,
-    /// For so long.
     pub(super) window: Duration,
-    /// What the schedule is drawn from.
+    /// Seed of the schedule.
     pub(super) seed: u64,
 }
 
@@ -44,14 +42,11 @@ struct Look {
     counts: [usize; WRITERS],
 }
 
-/// Measures it.
-///
-/// # Errors
-/// Egret's or the server's.
+/// Measures the lag of a view.
 pub(super) async fn measure(
-    site: &Site,
+    site: &ScenarioSchema,
     client: &Client,
-    load: &Load,
+    load: &WriteLoad,
     findings: &mut Findings,
 ) -> Result<()> {
     let (table, view) = (site.named("commits"), site.named("commits_of_writers"));
@@ -107,7 +102,8 @@ async fn write(
     Ok(committed)
 }
 
-/// Reads the view until every row is seen that the writers have committed, or none is to be waited for any more.
+/// Reads the view until every row is seen that the writers have committed, or none is to be waited
+/// for any more.
 async fn watch(
     client: &Client,
     view: &str,
@@ -156,7 +152,7 @@ fn seen(commits: usize, looks: &[(Duration, usize)]) -> Vec<Option<Duration>> {
 
 fn add(
     begun: Instant,
-    load: &Load,
+    load: &WriteLoad,
     committed: &[Vec<Duration>; WRITERS],
     looks: &[Look],
     findings: &mut Findings,

@@ -1,8 +1,8 @@
-//! What writers pay for a view, kind by kind: many rows inserted by a statement, as many updated by one, and rows written one
-//! by one, by one writer and by up to eight at a time.
+//! What writers pay for a view, kind by kind: many rows inserted by a statement, as many updated by
+//! one, and rows written one by one, by one writer and by up to eight at a time.
 //!
-//! The tables are those of the part `write`. In a round each kind of write is done to a table that no view reads and to one
-//! that a view reads, in turn. After a round both are empty again.
+//! The tables are those of the part `write`. In a round each kind of write is done to a table that
+//! no view reads and to one that a view reads, in turn. After a round both are empty again.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
 use super::findings::Findings;
-use super::plan::Plan;
-use super::site::Site;
-use super::turn::WARMUP;
-use super::writes::{BULK_ROWS_MAX, OneRow, Sample, Table, WIDTHS, turns};
+use super::plan::ViewsPlan;
+use super::schema::ScenarioSchema;
+use super::timed_refresh::WARMUP;
+use super::writes::{BULK_ROWS_MAX, OneRow, Table, WIDTHS, WriteSample, turns};
 use crate::result::Better;
 
 /// How many write one by one at a time.
@@ -27,14 +27,11 @@ const ROWS: usize = 96;
 /// Sessions, each with what writes one row of each of two tables.
 type Crew = Vec<(Arc<Client>, [OneRow; 2])>;
 
-/// Measures all widths.
-///
-/// # Errors
-/// Egret's or the server's.
+/// Measures writes of all widths.
 pub(super) async fn measure(
-    site: &Site,
+    site: &ScenarioSchema,
     client: &Client,
-    plan: &Plan,
+    plan: &ViewsPlan,
     findings: &mut Findings,
 ) -> Result<()> {
     let rows = plan.rows.min(BULK_ROWS_MAX);
@@ -83,7 +80,7 @@ fn operation(name: &str, kind: &str) -> String {
     format!("write.{name}.{kind}")
 }
 
-async fn crew(site: &Site, tables: &[Table; 2]) -> Result<Crew> {
+async fn crew(site: &ScenarioSchema, tables: &[Table; 2]) -> Result<Crew> {
     let mut crew = Crew::new();
     for _ in 0..WRITERS[WRITERS.len() - 1] {
         let client = site.client().await?;
@@ -104,7 +101,7 @@ async fn bulk(
     client: &Client,
     rows: u32,
     round: u32,
-) -> Result<Vec<Sample>> {
+) -> Result<Vec<WriteSample>> {
     let mut samples = Vec::new();
     for what in ["insert", "update"] {
         for place in turns(round) {
@@ -114,7 +111,7 @@ async fn bulk(
                 "insert" => table.insert_all(client, rows).await?,
                 _ => table.update_all(client).await?,
             }
-            samples.push(Sample {
+            samples.push(WriteSample {
                 operation: operation(&format!("bulk_{what}.{width}"), table.kind),
                 begun,
                 took: begun.elapsed(),
@@ -129,7 +126,7 @@ async fn single(
     crew: &[(Arc<Client>, [OneRow; 2])],
     place: usize,
     operation: &str,
-) -> Result<Vec<Sample>> {
+) -> Result<Vec<WriteSample>> {
     let each = ROWS / crew.len();
     let mut writers = JoinSet::new();
     for (client, one_row) in crew {

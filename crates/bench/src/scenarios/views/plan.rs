@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use egret_bench_cli::{QUERIES_MAX, ViewsArgs, ViewsPart, ViewsScenario, ViewsShape};
 use serde_json::Value;
 
 use super::refreshes::Block;
-use crate::cli::{QUERIES_MAX, ViewsArgs, ViewsPart, ViewsScenario, ViewsShape};
 
-/// What is done.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct ViewsPlan {
     pub(super) scenario: ViewsScenario,
     /// Of each table that views read.
     pub(super) rows: u32,
@@ -19,20 +18,18 @@ pub(super) struct Plan {
     pub(super) shapes: Vec<ViewsShape>,
     /// Parts of the matrix.
     pub(super) parts: Vec<ViewsPart>,
-    /// Cycles that count.
     pub(super) cycles: u32,
     pub(super) commit_rate: f64,
     pub(super) seconds: Duration,
     /// The scale factor of TPC-H.
     pub(super) scale: f64,
-    /// Queries of TPC-H.
+    /// Numbers of the TPC-H queries.
     pub(super) queries: Vec<u32>,
     /// Views beside each other.
     pub(super) views: u32,
 }
 
-impl Plan {
-    /// From the arguments.
+impl ViewsPlan {
     pub(super) fn of(args: &ViewsArgs) -> Self {
         let scenario = args.scenario;
         let (rows, views) = match scenario {
@@ -100,7 +97,7 @@ impl Plan {
             ViewsScenario::Matrix | ViewsScenario::Wide => self.headline_of_refreshes(),
             ViewsScenario::Tpch => "tpch.faster_than_full".to_owned(),
             ViewsScenario::Chain => super::chain::REFRESH.to_owned(),
-            ViewsScenario::Fan => super::fan::REFRESH.to_owned(),
+            ViewsScenario::Fan => super::fan_out::REFRESH.to_owned(),
             ViewsScenario::Idle => super::idle::CPU.to_owned(),
             ViewsScenario::Lag => "lag".to_owned(),
             ViewsScenario::Overhead => "overhead.bulk_insert".to_owned(),
@@ -109,8 +106,11 @@ impl Plan {
 
     /// A refresh after something has changed, where there is one.
     fn headline_of_refreshes(&self) -> String {
-        let rate = self.rates.iter().find(|rate| **rate > 0.0);
-        let rate = rate.or(self.rates.first());
+        let rate = self
+            .rates
+            .iter()
+            .find(|rate| **rate > 0.0)
+            .or(self.rates.first());
         match (self.parts.first(), self.shapes.first(), rate) {
             (Some(ViewsPart::Refresh), Some(shape), Some(rate)) => {
                 Block::metric(*shape, *rate, "incremental")
@@ -120,7 +120,7 @@ impl Plan {
         }
     }
 
-    /// What identifies the data.
+    /// Description of the data: its kind and size.
     pub(super) fn data_set(&self) -> String {
         match self.scenario {
             ViewsScenario::Tpch => format!("TPC-H, scale {}", self.scale),

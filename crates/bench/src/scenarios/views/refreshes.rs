@@ -3,44 +3,42 @@
 //! ```text
 //! tables and views made ── cycle ── cycle ── … ── each view compared with its query ── dropped
 //!
-//! cycle   changes, the same in each table ── net changes worked out ── in turn:  refresh incremental
-//!                                                                              refresh full
-//!                                                                              refresh auto
-//!                                                                              the floor, by hand
+//! cycle   changes, the same in each table ── net changes worked out ── in turn:
+//!             refresh incremental, refresh full, refresh auto, the floor by hand
 //! ```
 //!
-//! Each view has tables of its own, with the same rows: what waits for one and has to be put away after its refresh is no
-//! other's. Who goes first is another in each cycle. Between turns there is a pause, for what a refresh leaves to be done behind it.
+//! Each view has tables of its own, with the same rows: what waits for one and has to be put away
+//! after its refresh is no other's. The order changes in each cycle. Between turns there is
+//! a pause, for what a refresh leaves to be done behind it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use egret_bench_cli::ViewsShape;
 use tokio_postgres::Client;
 
 use super::api::NewView;
 use super::findings::Findings;
-use super::floor::Floor;
+use super::schema::ScenarioSchema;
 use super::shape::Definition;
-use super::site::Site;
 use super::tables::{Changes, Tables};
-use super::turn::{self, FULL, INCREMENTAL, MODES, PAUSE, WARMUP};
-use crate::cli::ViewsShape;
+use super::timed_refresh::{self, FULL, INCREMENTAL, MODES, PAUSE, WARMUP};
+use super::write_floor::Floor;
 use crate::record::millis;
 use crate::result::Better;
 
 /// One shape at one rate.
 pub(super) struct Block<'a> {
-    pub(super) site: &'a Site,
+    pub(super) site: &'a ScenarioSchema,
     pub(super) client: &'a Client,
     pub(super) shape: ViewsShape,
     /// How many rows change before each refresh, in percent.
     pub(super) rate: f64,
     /// Rows of a source.
     pub(super) rows: u32,
-    /// Cycles that count.
     pub(super) cycles: u32,
-    /// What values are drawn from.
+    /// Salt of the random values.
     pub(super) salt: u32,
     /// Its number among all, from 1 on.
     pub(super) number: u64,
@@ -64,10 +62,7 @@ impl Block<'_> {
         Self::metric(self.shape, self.rate, what)
     }
 
-    /// Measures it.
-    ///
-    /// # Errors
-    /// Egret's or the server's.
+    /// Measures refreshes of one shape.
     pub(super) async fn run(&self, findings: &mut Findings) -> Result<()> {
         let mut arms = Vec::new();
         for mode in MODES {
@@ -76,8 +71,11 @@ impl Block<'_> {
         // All tables have the same rows: those of the first arm do for what is done by hand.
         let definition = &arms[0].definition;
         let floor = Floor::make(self.site, self.client, definition).await?;
-        let tables = arms.iter().map(|arm| arm.tables.source.as_str());
-        let tables: Vec<&str> = tables.chain([floor.table()]).collect();
+        let tables: Vec<&str> = arms
+            .iter()
+            .map(|arm| arm.tables.source.as_str())
+            .chain([floor.table()])
+            .collect();
         self.site.settle(self.client, &tables).await?;
         for number in 0..WARMUP + self.cycles {
             self.cycle(&arms, &floor, number, findings).await?;
@@ -105,8 +103,9 @@ impl Block<'_> {
     }
 
     async fn make(&self, mode: &'static str) -> Result<Arm> {
-        let size = (self.rows, Definition::others(self.shape));
-        let tables = Tables::make_wider(self.site, self.client, mode, size, self.salt).await?;
+        let others = Definition::others(self.shape);
+        let tables =
+            Tables::make_wider(self.site, self.client, mode, self.rows, others, self.salt).await?;
         let definition = Definition::of(self.shape, &tables.source, &tables.dimension);
         let view = self.site.named(&format!("view_{mode}"));
         let new = NewView {
@@ -150,7 +149,7 @@ impl Block<'_> {
             let begun = Instant::now();
             let took = match arm {
                 Some(arm) => {
-                    turn::refresh(self.site, &arm.view, &operation, counts, findings)
+                    timed_refresh::refresh(self.site, &arm.view, &operation, counts, findings)
                         .await?
                         .took
                 }

@@ -1,18 +1,17 @@
 //! What views compute: the queries that pg_trickle publishes its figures of, and others.
 
+use egret_bench_cli::ViewsShape;
+
 use super::tables::other;
-use crate::cli::ViewsShape;
 
 /// Columns of a source besides its own, with the shape `wide`: so that it has sixty.
 const WIDE_OTHERS: u32 = 55;
 
 /// A query, and what a table with its rows is like.
 pub(super) struct Definition {
-    /// The query.
     pub(super) query: String,
     /// The column by which a row is found.
     pub(super) key: &'static str,
-    /// The other columns.
     pub(super) columns: Vec<String>,
 }
 

@@ -1,14 +1,16 @@
-//! The tables that views read, and what changes in them: the data of pg_trickle's published figures.
+//! The tables that views read, and what changes in them: the data of pg_trickle's published
+//! figures.
 //!
-//! A value is a hash of its row and a *salt*. The same salts make the same rows and the same changes, whatever table they are
-//! in and whichever PostgreSQL holds it.
+//! A value is a hash of its row and a *salt*. The same salts make the same rows and the same
+//! changes, whatever table they are in and whichever PostgreSQL holds it.
 
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use super::site::Site;
+use super::schema::ScenarioSchema;
 
-/// A source with as many rows as are wished for, and a dimension with one for each of its five regions.
+/// A source with as many rows as are wished for, and a dimension with one for each of its five
+/// regions.
 pub(super) struct Tables {
     pub(super) source: String,
     pub(super) dimension: String,
@@ -25,8 +27,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// A percentage of rows: 70% of them are updated, 15% deleted, and as many inserted as are deleted, so that the table stays
-    /// as large as it was.
+    /// A percentage of rows: 70% of them are updated, 15% deleted, and as many inserted as are
+    /// deleted, so that the table stays as large as it was.
     pub(super) fn of(rows: u32, percent: f64) -> Self {
         let all = (f64::from(rows) * percent / 100.0).round() as u64;
         let deleted = (all as f64 * 0.15).round() as u64;
@@ -37,7 +39,6 @@ impl Changes {
         }
     }
 
-    /// Whether nothing changes.
     pub(super) fn are_none(self) -> bool {
         self.updated + self.deleted + self.inserted == 0
     }
@@ -45,28 +46,23 @@ impl Changes {
 
 impl Tables {
     /// Makes them, with rows, under names that end alike.
-    ///
-    /// # Errors
-    /// The server's.
     pub(super) async fn make(
-        site: &Site,
+        site: &ScenarioSchema,
         client: &Client,
         ending: &str,
         rows: u32,
         salt: u32,
     ) -> Result<Self> {
-        Self::make_wider(site, client, ending, (rows, 0), salt).await
+        Self::make_wider(site, client, ending, rows, 0, salt).await
     }
 
     /// Makes them, the source having so many columns besides its own.
-    ///
-    /// # Errors
-    /// The server's.
     pub(super) async fn make_wider(
-        site: &Site,
+        site: &ScenarioSchema,
         client: &Client,
         ending: &str,
-        (rows, others): (u32, u32),
+        rows: u32,
+        others: u32,
         salt: u32,
     ) -> Result<Self> {
         let tables = Self {
@@ -94,9 +90,6 @@ impl Tables {
     }
 
     /// Changes rows of the source, in one transaction of a statement of each kind.
-    ///
-    /// # Errors
-    /// The server's.
     pub(super) async fn change(&self, client: &Client, changes: Changes, salt: u32) -> Result<()> {
         if changes.are_none() {
             return Ok(());
@@ -145,10 +138,7 @@ impl Tables {
         )
     }
 
-    /// Drops them.
-    ///
-    /// # Errors
-    /// The server's.
+    /// Drops the source and the dimension table.
     pub(super) async fn drop(&self, client: &Client) -> Result<()> {
         let Self {
             source, dimension, ..
@@ -164,7 +154,6 @@ pub(super) fn other(number: u32) -> String {
     format!("other_{number}")
 }
 
-/// Its type.
 fn kind(number: u32) -> &'static str {
     if number.is_multiple_of(2) {
         "int"

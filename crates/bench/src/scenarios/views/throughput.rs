@@ -1,8 +1,8 @@
 //! How many rows can be committed beside a view, as a share of how many can be without.
 //!
-//! Connections commit row after row as fast as they can, into a table that a view reads which may be a second behind, and into
-//! one that none reads, in turn. At a given rate both would take as many, until they do not; at the limit the share is what
-//! recording and refreshing take away.
+//! Connections commit row after row as fast as they can, into a table that a view reads which may
+//! be a second behind, and into one that none reads, in turn. At a given rate both would take as
+//! many, until they do not; at the limit the share is what recording and refreshing take away.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 use super::api::NewView;
 use super::findings::Findings;
 use super::lag::{TARGET, WRITERS};
-use super::site::Site;
+use super::schema::ScenarioSchema;
 use crate::compare::median;
 use crate::record::scalar;
 use crate::result::Better;
@@ -22,11 +22,8 @@ use crate::result::Better;
 const ROUNDS: usize = 4;
 
 /// Measures it, each round for a part of the window.
-///
-/// # Errors
-/// Egret's or the server's.
 pub(super) async fn measure(
-    site: &Site,
+    site: &ScenarioSchema,
     client: &Client,
     window: Duration,
     findings: &mut Findings,
@@ -83,7 +80,7 @@ pub(super) async fn measure(
 }
 
 /// Commits rows by all writers for some time, and says how many in a second.
-async fn commit(site: &Site, table: &str, window: Duration) -> Result<f64> {
+async fn commit(site: &ScenarioSchema, table: &str, window: Duration) -> Result<f64> {
     let mut clients = Vec::new();
     for _ in 0..WRITERS {
         clients.push(site.client().await?);

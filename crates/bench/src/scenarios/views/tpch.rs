@@ -4,15 +4,17 @@
 //! tables filled ── query 1 ── query 2 ── … ── tables dropped
 //!
 //! query   three views of it made ── cycle ── cycle ── … ── each compared with the query ── dropped
-//! cycle   a batch ── in turn, another one first each time: refresh incremental, full, auto; the query written into a table
+//! cycle   a batch ── in turn, another one first each time: refresh incremental, full, auto;
+//!         the query written into a table
 //! ```
 //!
-//! The views of a query are beside each other over the same tables, so that every batch is applied once and all refresh with
-//! the same changes; tables for each would be three times the data, most of it never changed. What is recorded of a batch is put
-//! away behind the refresh that is the last to read it, which is another one's in each cycle.
+//! The views of a query are beside each other over the same tables, so that every batch is applied
+//! once and all refresh with the same changes; tables for each would be three times the data, most
+//! of it never changed. What is recorded of a batch is put away behind the refresh that is the last
+//! to read it, which is another one's in each cycle.
 //!
-//! Three queries read no table that changes. Nothing is computed for them in any mode, so that they are held against the query as
-//! it is written into a table by hand.
+//! Three queries read no table that changes. Nothing is computed for them in any mode, so that they
+//! are held against the query as it is written into a table by hand.
 //!
 //! A query that Egret refuses, or cannot refresh, is a finding and not the end of the measurement.
 
@@ -29,13 +31,13 @@ use tokio_postgres::Client;
 
 use super::api::NewView;
 use super::findings::Findings;
-use super::site::Site;
-use super::turn::{self, FULL, INCREMENTAL, MODES, WARMUP};
+use super::schema::ScenarioSchema;
+use super::timed_refresh::{self, FULL, INCREMENTAL, MODES, WARMUP};
 use crate::progress::Progress;
 use crate::record::{millis, scalar};
 use crate::refusal::Refusal;
 use crate::result::Better;
-use data::Data;
+use data::TpchTables;
 
 /// A query's cycles end when they have taken so long together.
 const CYCLES_MAX: Duration = Duration::from_secs(300);
@@ -43,23 +45,20 @@ const CYCLES_MAX: Duration = Duration::from_secs(300);
 /// The arm without a view.
 const RECOMPUTE: &str = "recompute";
 
-/// What is measured.
-pub(super) struct Run<'a> {
+pub(super) struct TpchRun<'a> {
     /// The scale factor: 6,000,000 lines of orders for each 1.
     pub(super) scale: f64,
-    /// Numbers of queries.
     pub(super) queries: &'a [u32],
-    /// Cycles that count.
     pub(super) cycles: u32,
-    /// Where values come from.
+    /// Seed of the random values.
     pub(super) seed: u64,
     /// Told what is being done.
     pub(super) progress: &'a Progress,
 }
 
 /// A query and its views.
-struct Query<'a> {
-    site: &'a Site,
+struct TpchQuery<'a> {
+    site: &'a ScenarioSchema,
     client: &'a Client,
     number: u32,
     sql: String,
@@ -74,19 +73,19 @@ struct Query<'a> {
 /// # Errors
 /// Egret's or the server's, but not for a query.
 pub(super) async fn measure(
-    site: &Site,
+    site: &ScenarioSchema,
     client: &Client,
-    run: &Run<'_>,
+    run: &TpchRun<'_>,
     findings: &mut Findings,
 ) -> Result<()> {
     run.progress
         .say(format!("filling the tables of TPC-H, scale {}", run.scale));
-    let mut data = Data::make(site, client, run.scale, run.seed).await?;
+    let mut data = TpchTables::make(site, client, run.scale, run.seed).await?;
     let (mut exact, mut unchanged) = (0, 0);
     for &number in run.queries {
         run.progress
             .say(format!("refreshing: query {number} of TPC-H"));
-        let mut query = Query {
+        let mut query = TpchQuery {
             site,
             client,
             number,
@@ -110,7 +109,7 @@ pub(super) async fn measure(
     data.drop(client).await
 }
 
-impl Query<'_> {
+impl TpchQuery<'_> {
     fn named(&self, what: &str) -> String {
         format!("tpch.q{:02}.{what}", self.number)
     }
@@ -138,7 +137,7 @@ impl Query<'_> {
 
     /// Notes why there is no view of a mode, or none any more.
     fn found(&self, mode: &str, error: Error, findings: &mut Findings) -> Result<()> {
-        // That nobody answers is no finding.
+        // Wrong usage or an unreachable server is an error of the run, not a finding.
         if error.is::<Refusal>() {
             return Err(error);
         }
@@ -148,8 +147,8 @@ impl Query<'_> {
 
     async fn cycles(
         &mut self,
-        run: &Run<'_>,
-        data: &mut Data<'_>,
+        run: &TpchRun<'_>,
+        data: &mut TpchTables<'_>,
         findings: &mut Findings,
     ) -> Result<()> {
         let begun = Instant::now();
@@ -198,7 +197,7 @@ impl Query<'_> {
         findings: &mut Findings,
     ) -> Result<Option<Duration>> {
         let (view, operation) = (self.view(mode), self.named(mode));
-        match turn::refresh(self.site, &view, &operation, counts, findings).await {
+        match timed_refresh::refresh(self.site, &view, &operation, counts, findings).await {
             Ok(turn) => {
                 self.has_changed |= !turn.was_idle;
                 Ok(Some(turn.took))
@@ -238,10 +237,7 @@ impl Query<'_> {
         if !self.modes.contains(&INCREMENTAL) {
             return;
         }
-        let whole = match self.is_unchanged() {
-            true => RECOMPUTE,
-            false => FULL,
-        };
+        let whole = if self.is_unchanged() { RECOMPUTE } else { FULL };
         for (name, above) in [("speedup", whole), ("recompute_speedup", RECOMPUTE)] {
             let [name, above, below] = [name, above, INCREMENTAL].map(|what| self.named(what));
             findings.ratio(name, above, below, Better::Higher);

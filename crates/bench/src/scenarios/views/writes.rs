@@ -1,9 +1,9 @@
-//! What a write takes longer for a view that reads the table: of tables that are more and more wide, of which the view needs
-//! three columns.
+//! What a write takes longer for a view that reads the table: of tables that are more and more
+//! wide, of which the view needs three columns.
 //!
-//! Two tables of each width are written in turn, with a view and without. In a round each gets as many rows as are wished for
-//! by one statement, which another one updates; then a few rows one by one, each updated at once, every statement a
-//! transaction. After a round both are empty again.
+//! Two tables of each width are written in turn, with a view and without. In a round each gets as
+//! many rows as are wished for by one statement, which another one updates; then a few rows one by
+//! one, each updated at once, every statement a transaction. After a round both are empty again.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use tokio_postgres::{Client, Statement};
 
 use super::api::NewView;
 use super::findings::Findings;
-use super::site::Site;
-use super::turn::WARMUP;
+use super::schema::ScenarioSchema;
+use super::timed_refresh::WARMUP;
 use crate::result::Better;
 
 /// Columns of the tables.
@@ -44,19 +44,15 @@ pub(super) struct OneRow {
     update: Statement,
 }
 
-/// What was timed.
-pub(super) struct Sample {
+pub(super) struct WriteSample {
     pub(super) operation: String,
     pub(super) begun: Instant,
     pub(super) took: Duration,
 }
 
-/// Measures all widths.
-///
-/// # Errors
-/// Egret's or the server's.
+/// Measures writes of tables of all widths.
 pub(super) async fn measure(
-    site: &Site,
+    site: &ScenarioSchema,
     client: &Client,
     rows: u32,
     rounds: u32,
@@ -90,8 +86,13 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// Writes all rows of a round. Who goes first is the other one each time.
-async fn round(tables: &[Table; 2], client: &Client, rows: u32, round: u32) -> Result<Vec<Sample>> {
+/// Writes all rows of a round. The two tables take turns in going first.
+async fn round(
+    tables: &[Table; 2],
+    client: &Client,
+    rows: u32,
+    round: u32,
+) -> Result<Vec<WriteSample>> {
     let mut samples = Vec::new();
     for place in turns(round) {
         samples.push(tables[place].bulk(client, rows).await?);
@@ -123,7 +124,7 @@ fn operation(size: &str, width: usize, kind: &str) -> String {
     format!("write_{size}.{width}.{kind}")
 }
 
-impl Sample {
+impl WriteSample {
     /// Puts it among the findings.
     pub(super) fn count(self, findings: &mut Findings) {
         findings.took(&self.operation, self.begun, self.took);
@@ -132,20 +133,17 @@ impl Sample {
 
 impl OneRow {
     /// Inserts a row, then updates it.
-    ///
-    /// # Errors
-    /// The server's.
     pub(super) async fn write(
         &self,
         client: &Client,
         number: i32,
         operation: String,
-    ) -> Result<Sample> {
+    ) -> Result<WriteSample> {
         let begun = Instant::now();
         let row = client.query_one(&self.insert, &[&number]).await?;
         let id: i32 = row.get(0);
         client.execute(&self.update, &[&id]).await?;
-        Ok(Sample {
+        Ok(WriteSample {
             operation,
             begun,
             took: begun.elapsed(),
@@ -155,17 +153,23 @@ impl OneRow {
 
 impl Table {
     /// One without a view, and one with.
-    ///
-    /// # Errors
-    /// Egret's or the server's.
-    pub(super) async fn pair(site: &Site, client: &Client, width: usize) -> Result<[Self; 2]> {
+    pub(super) async fn pair(
+        site: &ScenarioSchema,
+        client: &Client,
+        width: usize,
+    ) -> Result<[Self; 2]> {
         Ok([
             Self::make(site, client, width, "plain").await?,
             Self::make(site, client, width, "viewed").await?,
         ])
     }
 
-    async fn make(site: &Site, client: &Client, width: usize, kind: &'static str) -> Result<Self> {
+    async fn make(
+        site: &ScenarioSchema,
+        client: &Client,
+        width: usize,
+        kind: &'static str,
+    ) -> Result<Self> {
         let name = site.named(&format!("{kind}_{width}"));
         // Three columns that the view needs, and the others.
         let others: Vec<String> = (3..width).map(|number| format!("other_{number}")).collect();
@@ -211,11 +215,11 @@ impl Table {
     }
 
     /// Many rows by a statement each.
-    async fn bulk(&self, client: &Client, rows: u32) -> Result<Sample> {
+    async fn bulk(&self, client: &Client, rows: u32) -> Result<WriteSample> {
         let begun = Instant::now();
         self.insert_all(client, rows).await?;
         self.update_all(client).await?;
-        Ok(Sample {
+        Ok(WriteSample {
             operation: operation("bulk", self.width, self.kind),
             begun,
             took: begun.elapsed(),
@@ -223,26 +227,17 @@ impl Table {
     }
 
     /// Inserts so many rows by one statement.
-    ///
-    /// # Errors
-    /// The server's.
     pub(super) async fn insert_all(&self, client: &Client, rows: u32) -> Result<()> {
         let insert = format!("{} generate_series(1, {rows}) AS n", self.insert_all);
         Ok(client.batch_execute(&insert).await?)
     }
 
     /// Updates all rows by one statement.
-    ///
-    /// # Errors
-    /// The server's.
     pub(super) async fn update_all(&self, client: &Client) -> Result<()> {
         Ok(client.batch_execute(&self.update_all).await?)
     }
 
     /// Prepares what writes one row.
-    ///
-    /// # Errors
-    /// The server's.
     pub(super) async fn one_row(&self, client: &Client) -> Result<OneRow> {
         let (name, insert) = (&self.name, &self.insert_all);
         let insert = format!("{insert} (SELECT $1::int AS n) AS one RETURNING id");
@@ -254,12 +249,9 @@ impl Table {
     }
 
     /// Compares its view with what it is of, and takes all rows away.
-    ///
-    /// # Errors
-    /// Egret's or the server's.
     pub(super) async fn empty(
         &self,
-        site: &Site,
+        site: &ScenarioSchema,
         client: &Client,
         findings: &mut Findings,
     ) -> Result<()> {
@@ -279,10 +271,7 @@ impl Table {
     }
 
     /// Drops it with its view.
-    ///
-    /// # Errors
-    /// Egret's or the server's.
-    pub(super) async fn drop(&self, site: &Site, client: &Client) -> Result<()> {
+    pub(super) async fn drop(&self, site: &ScenarioSchema, client: &Client) -> Result<()> {
         if let Some(view) = &self.view {
             site.api.drop(view).await?;
         }

@@ -1,50 +1,34 @@
-//! Resets that have not come to their end: one that failed is undone, one that a crash interrupted is done again.
+//! Resets that have not come to their end: one that failed is undone, one that a crash interrupted
+//! is done again.
 //!
-//! Either is tried again until it is done, and the row says `resetting` until then. What is to be undone is kept in the
-//! branch's slot, so that whatever is done with the branch next finds it: its row names the template of the reset that
-//! failed.
+//! Either is tried again until it is done, and the row says `resetting` until then. What is to be
+//! undone is kept in the branch's slot, so that whatever is done with the branch next finds it: its
+//! row names the template of the reset that failed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use egret_base::Condition;
+use egret_base::sync::lock;
 use egret_postgres::postmaster::StopMode;
 
-use super::HeldTemplate;
-use crate::api::{Inner, Slot, lock};
 use crate::core::reconcile::ran_in_a_crash;
+use crate::engine::{BranchSlot, HeldTemplate, Inner, PendingUndo};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, TemplateState};
 use crate::store::files::read_former_manifest;
 
-/// How long a reset that could not be undone, or not be done again, waits before that is tried again.
+/// How long a reset that could not be undone, or not be done again, waits before that is tried
+/// again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-
-/// A reset that failed and is not undone yet.
-pub(crate) struct PendingUndo {
-    /// The branch as it was.
-    before: Branch,
-    had_files: bool,
-    _former_template: HeldTemplate,
-}
-
-impl PendingUndo {
-    pub(super) fn new(before: Branch, had_files: bool, former_template: HeldTemplate) -> Self {
-        Self {
-            before,
-            had_files,
-            _former_template: former_template,
-        }
-    }
-}
 
 impl Inner {
     /// Does a reset again that a crash interrupted, later if not now. The caller holds the slot.
     pub(crate) async fn finish_reset(
         self: &Arc<Self>,
         id: BranchId,
-        slot: &Slot,
+        slot: &BranchSlot,
     ) -> Result<(), BranchesError> {
         let result = self.settle_reset(id, slot).await;
         if result.is_err() && self.resetting(id).is_some() {
@@ -54,20 +38,21 @@ impl Inner {
     }
 
     /// Undoes a reset that failed, later if not now. The caller holds the slot.
-    pub(super) async fn undo_or_retry(self: &Arc<Self>, undo: PendingUndo, slot: &Slot) {
+    pub(super) async fn undo_or_retry(self: &Arc<Self>, undo: PendingUndo, slot: &BranchSlot) {
         let (id, name) = (undo.before.id, undo.before.name.clone());
         *lock(&slot.pending_undo) = Some(undo);
         if let Err(error) = self.undo_pending(id, slot).await {
-            tracing::warn!(branch = %name, %error, "a reset that failed was not undone: that is tried again");
+            tracing::warn!(branch = %name, %error, "cannot undo a failed reset of a branch; retrying");
             self.settle_reset_later(id);
         }
     }
 
-    /// Undoes the reset of a branch that failed, where that is still to be done. The caller holds the slot.
+    /// Undoes the reset of a branch that failed, where that is still to be done. The caller holds
+    /// the slot.
     pub(super) async fn undo_pending(
         self: &Arc<Self>,
         id: BranchId,
-        slot: &Slot,
+        slot: &BranchSlot,
     ) -> Result<(), BranchesError> {
         let pending = lock(&slot.pending_undo)
             .as_ref()
@@ -86,7 +71,7 @@ impl Inner {
     async fn settle_reset(
         self: &Arc<Self>,
         id: BranchId,
-        slot: &Slot,
+        slot: &BranchSlot,
     ) -> Result<(), BranchesError> {
         self.undo_pending(id, slot).await?;
         match self.resetting(id) {
@@ -95,7 +80,8 @@ impl Inner {
         }
     }
 
-    /// Brings a reset to its end as soon as that can be done. An Egret that ends before does the reset at its next start.
+    /// Brings a reset to its end as soon as that can be done. An Egret that ends before does the
+    /// reset at its next start.
     fn settle_reset_later(self: &Arc<Self>, id: BranchId) {
         let (inner, slot) = (self.clone(), self.slot(id));
         tokio::spawn(async move {
@@ -103,13 +89,13 @@ impl Inner {
             while inner.waits_to_retry().await {
                 let _held = slot.lock.lock().await;
                 match inner.settle_reset(id, &slot).await {
-                    Ok(()) => return waiting.recover("the reset of a branch is over"),
+                    Ok(()) => return waiting.recover("the reset of a branch has finished"),
                     Err(_) if inner.stopping.load(Ordering::Acquire) => return,
                     Err(error) if inner.resetting(id).is_some() => {
-                        waiting.fail(&error, "the reset of a branch is not over yet");
+                        waiting.fail(&error, "cannot finish the reset of a branch yet; retrying");
                     }
                     Err(error) => {
-                        tracing::warn!(branch = %id, %error, "the reset of a branch was not finished");
+                        tracing::warn!(branch = %id, %error, "cannot finish the reset of a branch");
                         return;
                     }
                 }
@@ -128,7 +114,7 @@ impl Inner {
     async fn redo_reset(
         self: &Arc<Self>,
         branch: &mut Branch,
-        slot: &Slot,
+        slot: &BranchSlot,
     ) -> Result<(), BranchesError> {
         let id = branch.id;
         // Its boot id is that of the former files: a server that starts on the new ones changes it.
@@ -153,7 +139,8 @@ impl Inner {
         self.abandon_reset(recorded, has_files, error, slot).await
     }
 
-    /// Ends a reset that a crash interrupted and that could not be done again, after its former files were put back.
+    /// Ends a reset that a crash interrupted and that could not be done again, after its former
+    /// files were put back.
     ///
     /// # Errors
     /// Why it could not be done, or why it could not be ended; then the row says `resetting` still.
@@ -162,7 +149,7 @@ impl Inner {
         recorded: Branch,
         has_files: bool,
         error: BranchesError,
-        slot: &Slot,
+        slot: &BranchSlot,
     ) -> Result<(), BranchesError> {
         let id = recorded.id;
         let manifest = read_former_manifest(&self.paths.branch(id)).filter(|_| has_files);
@@ -172,7 +159,7 @@ impl Inner {
             }
             // The row names another template than the one that the former files are of.
             Some(before) if self.is_startable(&before, &recorded)? => {
-                let former_template = HeldTemplate::new(self, before.template);
+                let former_template = HeldTemplate::new(&self.held_templates, before.template);
                 self.stop_postmaster(id, StopMode::Fast).await?;
                 let before = Branch {
                     boot_id: recorded.boot_id,
@@ -193,7 +180,8 @@ impl Inner {
         Err(error)
     }
 
-    /// Whether the files that a branch had before a reset may run under the row that their manifest holds.
+    /// Whether the files that a branch had before a reset may run under the row that their manifest
+    /// holds.
     fn is_startable(&self, before: &Branch, recorded: &Branch) -> Result<bool, BranchesError> {
         use BranchState::{Failed, Running, Suspended};
         let started = self.started()?;
@@ -213,8 +201,9 @@ impl Inner {
         let id = before.id;
         if had_files {
             self.put_back(id).await?;
-            // Where the server runs on, nothing was replaced. Else the row, which is on the disk at once, may not say that
-            // the reset is over while files on the disk are still those of the copy.
+            // Where the server runs on, nothing was replaced. Else the row, which is on the disk at
+            // once, may not say that the reset is over while files on the disk are still those of
+            // the copy.
             if self.slot(id).live().is_none() {
                 self.flush_volume().await?;
             }
@@ -232,7 +221,7 @@ impl Inner {
             && !self.stopping.load(Ordering::Acquire)
             && let Err(error) = self.start_again(&mut before.clone()).await
         {
-            tracing::warn!(branch = %before.name, %error, "a branch did not start after its reset was undone");
+            tracing::warn!(branch = %before.name, %error, "a branch does not start after its reset was undone");
             self.start_later(id, &error);
         }
         Ok(())

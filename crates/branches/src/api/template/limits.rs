@@ -1,13 +1,14 @@
-//! Limits on templates: how many there may be, in all and for a tenant, how much those of a tenant may take, and how
-//! many are built for one at a time.
+//! Limits on templates: how many there may be, in all and for a tenant, how much those of a tenant
+//! may take, and how many are built for one at a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use egret_base::Limit;
+use egret_base::sync::lock;
 use tokio::sync::Semaphore;
 
-use crate::api::{Inner, lock};
+use crate::engine::Inner;
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchState, TemplateId};
 
@@ -32,8 +33,8 @@ impl Inner {
             .map_err(|_| BranchesError::TemplatesFull { max })
     }
 
-    /// Refuses one more template where the branches of a tenant hold, or were the origin of, as many as
-    /// they may.
+    /// Refuses one more template where the branches of a tenant hold, or were the origin of, as
+    /// many as they may.
     pub(super) fn check_tenant_templates(&self, tenant: &str) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
         let is_living = |branch: &Branch| {
@@ -53,7 +54,8 @@ impl Inner {
             .map_err(|_| BranchesError::TenantTemplatesFull { max })
     }
 
-    /// Refuses a template of a branch whose copy has no room on the volume or within the share of the branch's tenant.
+    /// Refuses a template of a branch whose copy has no room on the volume or within the share of
+    /// the branch's tenant.
     pub(super) async fn check_room_of_tenant(
         self: &Arc<Self>,
         branch: &Branch,

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_base::{Entropy, SeededEntropy};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{From, Preset, SourceIdentity};
+use crate::model::{BranchSource, Preset, SourceIdentity};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -42,7 +42,7 @@ fn branch(number: u8, template: TemplateId) -> Branch {
         state: BranchState::Running,
         template,
         parent_branch: None,
-        from: From::NewestTemplate,
+        from: BranchSource::NewestTemplate,
         preset: Preset::Small,
         durable: false,
         superuser: false,
@@ -113,7 +113,7 @@ fn idle_branches_are_suspended_when_asked_for() {
     let (templates, branches) = ([head.clone()], [branch(1, head.id)]);
     let mut config = BranchesConfig::default();
     assert_eq!(due(&branches, &templates, &config, 1_000), vec![]);
-    config.idle_suspend = Some(Span::secs(100));
+    config.idle_suspend = Some(ConfigDuration::secs(100));
     assert_eq!(due(&branches, &templates, &config, 50), vec![]);
     let suspend = vec![Command::Suspend(branches[0].id)];
     assert_eq!(due(&branches, &templates, &config, 1_000), suspend);
@@ -138,7 +138,7 @@ fn a_template_is_refreshed_by_age_when_asked_for() {
     let head = [template(1, None, 0)];
     let mut config = BranchesConfig::default();
     assert_eq!(due(&[], &head, &config, 1_000), vec![]);
-    config.template_refresh = Some(Span::secs(60));
+    config.template_refresh = Some(ConfigDuration::secs(60));
     assert_eq!(due(&[], &head, &config, 59), vec![]);
     assert_eq!(due(&[], &head, &config, 60), vec![Command::RefreshTemplate]);
 }
@@ -161,8 +161,8 @@ fn find(branches: &mut [Branch], id: BranchId) -> &mut Branch {
 }
 
 proptest! {
-    /// From any registry: carrying out what is due, tombstones purged beside it, ends, never touches
-    /// the protected, and never removes a template in use.
+    /// From any registry: carrying out what is due, tombstones purged beside it, ends, never
+    /// touches the protected, and never removes a template in use.
     #[test]
     fn doing_what_is_due_settles(seed in any::<u64>()) {
         let entropy = SeededEntropy::new(seed);
@@ -184,7 +184,7 @@ proptest! {
             }
             branches.push(one);
         }
-        let config = BranchesConfig { idle_suspend: Some(Span::secs(30)), ..BranchesConfig::default() };
+        let config = BranchesConfig { idle_suspend: Some(ConfigDuration::secs(30)), ..BranchesConfig::default() };
         let protected: Vec<BranchId> = branches.iter().filter(|b| b.protected && b.state != BranchState::Destroying).map(|b| b.id).collect();
         for round in 0.. {
             prop_assert!(round < 50, "never settles");

@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use egret_base::{Entropy, SeededEntropy, Timestamp};
 
 use super::*;
-use crate::core::reconcile::{Disk, Repair, reconcile};
-use crate::model::{Branch, BranchState, From, NewBranch, SourceIdentity, Template, TemplateState};
+use crate::core::reconcile::{DiskSurvey, Repair, reconcile};
+use crate::model::{
+    Branch, BranchSource, BranchState, NewBranch, SourceIdentity, Template, TemplateState,
+};
 
 fn template_id(number: u8) -> TemplateId {
     TemplateId::new(Timestamp::from_micros(i64::from(number)), [number; 10])
 }
 
-fn entry(number: u8, stage: Stage) -> Entry {
-    Entry {
+fn entry(number: u8, stage: Stage) -> PoolEntry {
+    PoolEntry {
         id: BranchId::new(Timestamp::from_micros(i64::from(number)), [number; 10]),
         preset: Preset::Small,
         template: template_id(1),
@@ -21,7 +23,7 @@ fn entry(number: u8, stage: Stage) -> Entry {
     }
 }
 
-fn next(entries: &[Entry], target: u32, room: u32) -> Option<PoolCommand> {
+fn next(entries: &[PoolEntry], target: u32, room: u32) -> Option<PoolCommand> {
     plan(&PoolView {
         entries,
         template: Some(template_id(1)),
@@ -99,17 +101,16 @@ struct World {
     files: BTreeSet<BranchId>,
     postmasters: BTreeSet<BranchId>,
     /// Memory: gone with the process.
-    entries: Vec<Entry>,
+    entries: Vec<PoolEntry>,
     /// Out of the pool, though the registry could not be told yet.
     stranded: Vec<BranchId>,
     targets: BTreeMap<Preset, u32>,
-    /// Branches whose lease was acknowledged and whose end nobody has asked for.
+    /// Branches whose lease was acknowledged and that were not destroyed yet.
     leased: BTreeSet<BranchId>,
     made: u64,
     room: u32,
 }
 
-/// The process ended.
 struct Crash;
 
 const ROOM: u32 = 12;
@@ -185,7 +186,7 @@ impl World {
             state: BranchState::Pooled,
             template,
             parent_branch: None,
-            from: From::NewestTemplate,
+            from: BranchSource::NewestTemplate,
             preset,
             durable: false,
             superuser: false,
@@ -238,7 +239,7 @@ impl World {
                     let stage = Stage::Planned;
                     let id = row.id;
                     self.rows.push(row);
-                    self.entries.push(Entry {
+                    self.entries.push(PoolEntry {
                         id,
                         preset,
                         template,
@@ -275,7 +276,7 @@ impl World {
             Preset::Small
         };
         let newest = self.newest();
-        let hot = |entry: &Entry| {
+        let hot = |entry: &PoolEntry| {
             entry.stage == Stage::Hot && entry.preset == preset && entry.template == newest
         };
         let Some(at) = self.entries.iter().position(hot) else {
@@ -285,7 +286,7 @@ impl World {
         self.step()?;
         assert_eq!(*self.state(id), BranchState::Pooled, "leased twice");
         *self.state(id) = BranchState::Running;
-        // The answer may be lost with the process; then nobody knows of the branch but the registry.
+        // The answer may be lost with the process; then only the registry knows of the branch.
         self.step()?;
         assert!(self.leased.insert(id));
         Ok(())
@@ -347,7 +348,7 @@ impl World {
 
     /// Sessions of a hot entry end.
     fn disconnect(&mut self) {
-        let hot = |entry: &&mut Entry| entry.stage == Stage::Hot;
+        let hot = |entry: &&mut PoolEntry| entry.stage == Stage::Hot;
         if let Some(entry) = self.entries.iter_mut().find(hot) {
             entry.stage = Stage::Started;
         }
@@ -377,12 +378,12 @@ impl World {
     fn restart(&mut self) {
         self.entries.clear();
         self.stranded.clear();
-        let disk = Disk {
+        let disk = DiskSurvey {
             branches: self.files.clone(),
             postmasters: self.postmasters.clone(),
             templates: self.templates.iter().map(|template| template.id).collect(),
             boot_id: "boot".into(),
-            ..Disk::default()
+            ..DiskSurvey::default()
         };
         for repair in reconcile(&self.rows, &self.templates, &disk) {
             match repair {
@@ -436,7 +437,7 @@ impl World {
             self.check();
             let leaving = |row: &Branch| row.state == BranchState::Destroying;
             let full = self.targets.iter().all(|(preset, target)| {
-                let hot = |entry: &&Entry| entry.preset == *preset && entry.stage == Stage::Hot;
+                let hot = |entry: &&PoolEntry| entry.preset == *preset && entry.stage == Stage::Hot;
                 self.entries.iter().filter(hot).count() == *target as usize
             });
             if full && !self.rows.iter().any(leaving) {

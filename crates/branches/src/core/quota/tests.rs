@@ -4,7 +4,7 @@ use super::*;
 
 fn check(name: &str, value: &str) -> Result<(), String> {
     let settings = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-    check_settings(&settings, &BranchesConfig::default(), Size::gib(8))
+    check_settings(&settings, &BranchesConfig::default(), ByteSize::gib(8))
         .map_err(|error| error.to_string())
 }
 

@@ -1,7 +1,7 @@
 //! Each state of a row against each state of the disk.
 
 use super::*;
-use crate::model::{From, Preset, SourceIdentity};
+use crate::model::{BranchSource, Preset, SourceIdentity};
 
 fn template(number: u8, state: TemplateState) -> Template {
     Template {
@@ -32,7 +32,7 @@ fn branch(state: BranchState) -> Branch {
         state,
         template: template(1, TemplateState::Ready).id,
         parent_branch: None,
-        from: From::NewestTemplate,
+        from: BranchSource::NewestTemplate,
         preset: Preset::Small,
         durable: false,
         superuser: false,
@@ -52,10 +52,10 @@ fn branch(state: BranchState) -> Branch {
     }
 }
 
-fn disk(branch: &Branch, exists: bool, runs: bool) -> Disk {
-    let mut disk = Disk {
+fn disk(branch: &Branch, exists: bool, runs: bool) -> DiskSurvey {
+    let mut disk = DiskSurvey {
         boot_id: "boot-1".into(),
-        ..Disk::default()
+        ..DiskSurvey::default()
     };
     disk.templates.insert(branch.template);
     if exists {
@@ -68,7 +68,7 @@ fn disk(branch: &Branch, exists: bool, runs: bool) -> Disk {
     disk
 }
 
-fn repairs(branch: &Branch, disk: &Disk) -> Vec<Repair> {
+fn repairs(branch: &Branch, disk: &DiskSurvey) -> Vec<Repair> {
     reconcile(
         std::slice::from_ref(branch),
         &[template(1, TemplateState::Ready)],
@@ -170,9 +170,9 @@ fn a_lost_registry_is_made_again_from_manifests_and_strangers_are_left_alone() {
 fn interrupted_builds_and_stray_sockets_go() {
     let stray = BranchId::new(Timestamp::from_micros(5), [5; 10]);
     let building = template(3, TemplateState::Building);
-    let disk = Disk {
+    let disk = DiskSurvey {
         sockets: BTreeSet::from([stray]),
-        ..Disk::default()
+        ..DiskSurvey::default()
     };
     let repairs = reconcile(&[], std::slice::from_ref(&building), &disk);
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Which branch is stopped when room runs out.
 
 use egret_base::Timestamp;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 
 use super::*;
 
@@ -38,20 +38,20 @@ fn a_full_volume_stops_nothing_that_does_not_grow() {
 #[test]
 fn room_that_falls_fast_is_short_early() {
     let config = BranchesConfig {
-        free_critical: Size::mib(256),
+        free_critical: ByteSize::mib(256),
         ..BranchesConfig::default()
     };
-    let short = |free: Size, falling: Size| {
+    let short = |free: ByteSize, falling: ByteSize| {
         Room {
             free: free.bytes(),
             falling_per_s: falling.bytes(),
         }
         .is_short(&config)
     };
-    assert!(!short(Size::mib(300), Size::mib(0)));
-    assert!(short(Size::mib(200), Size::mib(0)));
-    assert!(short(Size::gib(1), Size::mib(500)));
-    assert!(!short(Size::gib(2), Size::mib(500)));
+    assert!(!short(ByteSize::mib(300), ByteSize::mib(0)));
+    assert!(short(ByteSize::mib(200), ByteSize::mib(0)));
+    assert!(short(ByteSize::gib(1), ByteSize::mib(500)));
+    assert!(!short(ByteSize::gib(2), ByteSize::mib(500)));
 }
 
 /// The rates of readings of the free room in MiB, 50 ms apart, in MiB a second.

@@ -13,9 +13,9 @@ use crate::model::{
     TemplateState,
 };
 
-type Answer<T> = Result<T, StateError>;
+type StateResult<T> = Result<T, StateError>;
 
-pub(super) fn insert_branch(connection: &Connection, branch: &Branch) -> Answer<()> {
+pub(super) fn insert_branch(connection: &Connection, branch: &Branch) -> StateResult<()> {
     connection
         .prepare_cached(include_str!("../sql/insert_branch.sql"))?
         .execute(params![
@@ -47,7 +47,7 @@ pub(super) fn insert_branch(connection: &Connection, branch: &Branch) -> Answer<
     Ok(())
 }
 
-pub(super) fn update_branch(connection: &Connection, branch: &Branch) -> Answer<()> {
+pub(super) fn update_branch(connection: &Connection, branch: &Branch) -> StateResult<()> {
     connection
         .prepare_cached(include_str!("../sql/update_branch.sql"))?
         .execute(params![
@@ -67,7 +67,7 @@ pub(super) fn update_branch(connection: &Connection, branch: &Branch) -> Answer<
     Ok(())
 }
 
-pub(super) fn lease_branch(connection: &Connection, branch: &Branch) -> Answer<()> {
+pub(super) fn lease_branch(connection: &Connection, branch: &Branch) -> StateResult<()> {
     let leased = connection
         .prepare_cached(include_str!("../sql/lease_branch.sql"))?
         .execute(params![
@@ -90,7 +90,7 @@ pub(super) fn lease_branch(connection: &Connection, branch: &Branch) -> Answer<(
     Ok(())
 }
 
-pub(super) fn change_branch(connection: &Connection, branch: &Branch) -> Answer<()> {
+pub(super) fn change_branch(connection: &Connection, branch: &Branch) -> StateResult<()> {
     connection
         .prepare_cached(include_str!("../sql/change_branch.sql"))?
         .execute(params![
@@ -103,7 +103,7 @@ pub(super) fn change_branch(connection: &Connection, branch: &Branch) -> Answer<
     Ok(())
 }
 
-pub(super) fn put_template(connection: &Connection, template: &Template) -> Answer<()> {
+pub(super) fn put_template(connection: &Connection, template: &Template) -> StateResult<()> {
     connection
         .prepare_cached(include_str!("../sql/put_template.sql"))?
         .execute(params![
@@ -124,7 +124,7 @@ pub(super) fn put_template(connection: &Connection, template: &Template) -> Answ
     Ok(())
 }
 
-pub(super) fn branches(connection: &Connection) -> Answer<Vec<Branch>> {
+pub(super) fn branches(connection: &Connection) -> StateResult<Vec<Branch>> {
     let mut statement = connection.prepare("SELECT * FROM branch")?;
     let rows = statement.query_map([], branch_from)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -134,7 +134,7 @@ pub(super) fn insert_role_password(
     connection: &Connection,
     branch: BranchId,
     password: &RolePassword,
-) -> Answer<()> {
+) -> StateResult<()> {
     connection
         .prepare_cached(
             "INSERT INTO role_password (branch, role, verifier, valid_until) VALUES (?1, ?2, ?3, ?4)",
@@ -148,7 +148,7 @@ pub(super) fn insert_role_password(
     Ok(())
 }
 
-pub(super) fn delete_role_passwords(connection: &Connection, branch: BranchId) -> Answer<()> {
+pub(super) fn delete_role_passwords(connection: &Connection, branch: BranchId) -> StateResult<()> {
     connection.execute(
         "DELETE FROM role_password WHERE branch = ?1",
         [branch.to_string()],
@@ -156,7 +156,9 @@ pub(super) fn delete_role_passwords(connection: &Connection, branch: BranchId) -
     Ok(())
 }
 
-pub(super) fn role_passwords(connection: &Connection) -> Answer<Vec<(BranchId, RolePassword)>> {
+pub(super) fn role_passwords(
+    connection: &Connection,
+) -> StateResult<Vec<(BranchId, RolePassword)>> {
     let mut statement = connection.prepare("SELECT * FROM role_password")?;
     let rows = statement.query_map([], role_password_from)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -176,7 +178,7 @@ fn role_password_from(row: &Row<'_>) -> rusqlite::Result<(BranchId, RolePassword
     Ok((parsed::<BranchId>(row, "branch")?, password))
 }
 
-pub(super) fn templates(connection: &Connection) -> Answer<Vec<Template>> {
+pub(super) fn templates(connection: &Connection) -> StateResult<Vec<Template>> {
     let mut statement = connection.prepare("SELECT * FROM template")?;
     let rows = statement.query_map([], template_from)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

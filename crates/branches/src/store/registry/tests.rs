@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use egret_base::Timestamp;
 
 use super::*;
-use crate::model::{From, Loss, LossKind, Phase, Preset, Receipt, SourceIdentity, TemplateState};
+use crate::model::{
+    BranchSource, Loss, LossKind, Phase, Preset, Receipt, SourceIdentity, TemplateState,
+};
 
 fn template() -> Template {
     Template {
@@ -44,7 +46,7 @@ fn branch(number: u8) -> Branch {
         state: BranchState::Running,
         template: template.id,
         parent_branch: template.origin_branch_name.clone(),
-        from: From::Branch("parent".parse().unwrap()),
+        from: BranchSource::Branch("parent".parse().unwrap()),
         preset: Preset::Large,
         durable: true,
         superuser: true,
@@ -146,9 +148,9 @@ fn branches_are_counted_in_all_and_of_a_tenant() {
 fn changes_touch_only_what_was_asked_for() {
     let (_directory, registry) = registry();
     registry.insert_branch(&branch(1)).unwrap();
-    let change = Change {
+    let change = BranchUpdate {
         ttl_ms: Some(None),
-        ..Change::default()
+        ..BranchUpdate::default()
     };
     registry
         .change_branch(branch(1).id, &change, Timestamp::from_micros(9))

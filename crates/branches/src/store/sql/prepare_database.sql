@@ -55,8 +55,8 @@ BEGIN
         EXECUTE command;
     END LOOP;
 
-    -- What runs on the host or as whoever caused it: functions in untrusted languages, and those of
-    -- event triggers. They stay the superuser's, and of the former nobody else may use any.
+    -- Functions in untrusted languages run code on the host, those of event triggers run as the role
+    -- that fires them. They stay the superuser's, and no other role may execute the former.
     FOR command IN
         SELECT format('REVOKE EXECUTE ON ROUTINE %s FROM %s CASCADE', p.oid::regprocedure,
                       CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END)
@@ -70,8 +70,8 @@ BEGIN
         EXECUTE command;
     END LOOP;
 
-    -- Rights on the system's and extensions' functions that somebody added to what they came with,
-    -- such as lo_export or pg_read_file.
+    -- Rights on functions of the system and of extensions that were granted beyond the initial ones,
+    -- such as on lo_export or pg_read_file.
     FOR command IN
         SELECT format('REVOKE EXECUTE ON ROUTINE %s FROM %s CASCADE', p.oid::regprocedure,
                       CASE WHEN added.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(added.grantee)) END)

@@ -4,13 +4,16 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use egret_base::Timestamp;
+use egret_base::sync::lock;
 use egret_linux::subvolume;
 
-use super::{Driver, Volume};
+use super::disk_use::unshared_below;
+use super::driver::{Driver, Volume};
+use super::remove::{delete_subvolume, remove_tree};
 
 pub(super) struct Btrfs;
 
@@ -37,7 +40,8 @@ impl Volume for Btrfs {
         if !subvolume::is_subvolume(from)? {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "it is a plain directory and no btrfs subvolume: stop egret, make a subvolume, move the files into it, and give it the directory's name",
+                "it is a plain directory, not a btrfs subvolume: stop egret, create a subvolume, \
+                 move the files into it, and give it the name of the directory",
             ));
         }
         subvolume::snapshot(from, to)
@@ -52,19 +56,19 @@ impl Volume for Btrfs {
             return Ok(());
         }
         if subvolume::is_subvolume(path)? {
-            super::delete_subvolume(path)
+            delete_subvolume(path)
         } else {
-            super::remove_tree(path)
+            remove_tree(path)
         }
     }
 
     fn diverged_bytes(&self, path: &Path, cloned_at: Timestamp) -> io::Result<u64> {
-        super::unshared_below(path, cloned_at)
+        unshared_below(path, cloned_at)
     }
 }
 
-/// Where the kernel shows how much data writers have been promised room for that is not allocated yet. It is
-/// asked several times a second, and found once for each file system.
+/// Where the kernel shows how much data writers have been promised room for that is not allocated
+/// yet. It is asked several times a second, and found once for each file system.
 #[derive(Debug, Default)]
 pub(super) struct PromisedBytes {
     known: Mutex<Option<Promise>>,
@@ -84,9 +88,10 @@ struct Promise {
 }
 
 impl PromisedBytes {
-    /// The bytes of the file system on which `root` is, whose id is `file_system`; 0 where they are not shown.
+    /// The bytes of the file system on which `root` is, whose id is `file_system`; 0 where they are
+    /// not shown.
     pub(super) fn of(&self, file_system: u64, root: &Path) -> u64 {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let kept = known
             .as_ref()
             .filter(|promise| promise.file_system == file_system && promise.is_fresh());

@@ -7,17 +7,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::error::{BranchesError, io};
 
 /// The smallest image that holds a cluster and a few branches.
-pub const SIZE_MIN: Size = Size::mib(512);
+pub(crate) const SIZE_MIN: ByteSize = ByteSize::mib(512);
 
 /// How long an unmount waits for the last open file.
-pub const UNMOUNT_WAIT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const UNMOUNT_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often it tries meanwhile: the kernel does not tell when a file system is free.
 const UNMOUNT_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -30,9 +30,9 @@ fn fail(reason: String) -> BranchesError {
 ///
 /// # Errors
 /// [`BranchesError::Volume`] that says what is missing.
-pub fn create(image: &Path, root: &Path, size: Size) -> Result<(), BranchesError> {
+pub fn create(image: &Path, root: &Path, size: ByteSize) -> Result<(), BranchesError> {
     if !rustix::process::geteuid().is_root() {
-        return Err(fail("a btrfs image needs root to be mounted".to_owned()));
+        return Err(fail("mounting a btrfs image needs root".to_owned()));
     }
     let parent = image
         .parent()
@@ -45,7 +45,7 @@ pub fn create(image: &Path, root: &Path, size: Size) -> Result<(), BranchesError
         return Err(fail(format!(
             "an image needs {SIZE_MIN}, but a third of the free space of {} is {}",
             parent.display(),
-            Size(third).rounded_down(),
+            ByteSize(third).rounded_down(),
         )));
     }
     let new = image.with_extension("img.new");
@@ -59,7 +59,7 @@ pub fn create(image: &Path, root: &Path, size: Size) -> Result<(), BranchesError
         crate::store::files::remove_file(image)?;
         return Err(error);
     }
-    tracing::info!(image = %image.display(), size = %Size(size), "made a btrfs volume");
+    tracing::info!(image = %image.display(), size = %ByteSize(size), "made a btrfs volume");
     Ok(())
 }
 
@@ -76,8 +76,8 @@ fn format(image: &Path, size: u64) -> Result<(), BranchesError> {
             OsStr::new("--quiet"),
             OsStr::new("--label"),
             OsStr::new("egret"),
-            // A clone shares its tree with the template, and what it changes it copies by nodes; and
-            // room is reserved by nodes too, for which many writers at once have to wait.
+            // A clone shares its tree with the template, and what it changes it copies by nodes;
+            // and room is reserved by nodes too, for which many writers at once have to wait.
             OsStr::new("--nodesize"),
             OsStr::new("4096"),
             image.as_os_str(),
@@ -95,8 +95,9 @@ pub fn mount(image: &Path, root: &Path) -> Result<(), BranchesError> {
         return Ok(());
     }
     fs::create_dir_all(root).map_err(io("create", root))?;
-    // A branch's mount namespace may keep the file system alive after it was unmounted here. A second
-    // device for the same file would be a second file system on it: the device in use is used again.
+    // A branch's mount namespace may keep the file system alive after it was unmounted here. A
+    // second device for the same file would be a second file system on it: the device in use is
+    // used again.
     let arguments = ["--find", "--show", "--nooverlap", "--direct-io=on"].map(OsStr::new);
     let device = run("losetup", &[&arguments[..], &[image.as_os_str()]].concat())?;
     let device = device.trim().to_owned();
@@ -158,7 +159,7 @@ fn is_attached(image: &Path) -> bool {
 }
 
 /// Whether a file system is mounted at `root`: it is on another device than its parent.
-pub fn is_mounted(root: &Path) -> bool {
+pub(crate) fn is_mounted(root: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
     let own = device(root);

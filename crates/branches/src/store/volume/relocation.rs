@@ -3,15 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 
+use super::driver::Driver;
+use super::image;
+use super::selection::driver_for;
 use super::tree::Tree;
-use super::{Driver, driver_for, image};
 use crate::error::{BranchesError, io};
 use crate::store::files::{remove_directory, remove_file};
 
 /// Where the image of a data directory is.
-pub fn image_path(data_dir: &Path) -> PathBuf {
+pub(crate) fn image_path(data_dir: &Path) -> PathBuf {
     data_dir.join("volume.img")
 }
 
@@ -20,7 +22,7 @@ pub fn image_path(data_dir: &Path) -> PathBuf {
 ///
 /// # Errors
 /// [`BranchesError`]; the server's files are where they were then.
-pub fn relocate(data_dir: &Path, from: &Path, size: Size) -> Result<PathBuf, BranchesError> {
+pub fn relocate(data_dir: &Path, from: &Path, size: ByteSize) -> Result<PathBuf, BranchesError> {
     let (root, old) = (data_dir.join("volume"), data_dir.join("volume.old"));
     let (trial_root, trial) = (
         data_dir.join("volume.new"),
@@ -76,10 +78,7 @@ fn copy_onto(trial_root: &Path, from: &Path) -> Result<(), BranchesError> {
 
 /// Undoes a move that a crash interrupted before the image was in place. Called before the volume
 /// is opened.
-///
-/// # Errors
-/// [`BranchesError::Io`].
-pub fn undo_interrupted_move(data_dir: &Path) -> Result<(), BranchesError> {
+pub(crate) fn undo_interrupted_move(data_dir: &Path) -> Result<(), BranchesError> {
     let (root, old) = (data_dir.join("volume"), data_dir.join("volume.old"));
     let (trial_root, trial) = (
         data_dir.join("volume.new"),
@@ -95,10 +94,7 @@ pub fn undo_interrupted_move(data_dir: &Path) -> Result<(), BranchesError> {
 }
 
 /// Removes what a move left behind, once the image it made is mounted and holds the server.
-///
-/// # Errors
-/// [`BranchesError::Io`].
-pub fn finish_interrupted_move(data_dir: &Path, source: &Path) -> Result<(), BranchesError> {
+pub(crate) fn finish_interrupted_move(data_dir: &Path, source: &Path) -> Result<(), BranchesError> {
     let old = data_dir.join("volume.old");
     if old.exists() && egret_postgres::cluster::is_complete(source) {
         remove_directory(&old)?;

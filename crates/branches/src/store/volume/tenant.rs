@@ -1,8 +1,8 @@
 //! How much of the volume the copies of one tenant take.
 //!
-//! What a branch alone has is its own. Once a template is taken of it, both share that, and neither has
-//! it alone; so extents that are shared are distinguished by where they are on the device: what the
-//! source or a template of it has costs the tenant nothing, all else counts once.
+//! What a branch alone has is its own. Once a template is taken of it, both share that, and neither
+//! has it alone; so extents that are shared are distinguished by where they are on the device: what
+//! the source or a template of it has costs the tenant nothing, all else counts once.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -14,17 +14,19 @@ use egret_base::Timestamp;
 use egret_linux::directory::{Directory, Kind, kind_of};
 use egret_linux::extents::{FileExtent, visit_extents};
 
+use super::disk_use::{DiskUse, bytes_of, disk_use};
+use super::driver::Driver;
+use super::mounted::MountedVolume;
 use super::walk::{is_gone, walk};
-use super::{DiskUse, Driver, Mounted, bytes_of, disk_use};
 use crate::core::tenant_disk::{Ranges, TenantDisk};
 use crate::model::BranchId;
 
 /// A copy that belongs to a tenant.
 #[derive(Clone, Debug)]
 pub struct TenantCopy {
-    /// Its data directory.
     pub path: PathBuf,
-    /// Directories that a reset has staged or put aside: they take room, and are the copy's no more or not yet.
+    /// Directories that a reset has staged or put aside: they take room, and are the copy's no more
+    /// or not yet.
     pub leftovers: Vec<PathBuf>,
     /// The branch; `None` for a template of one.
     pub branch: Option<BranchId>,
@@ -34,11 +36,8 @@ pub struct TenantCopy {
 
 /// Measures what a tenant's copies take that neither of `originals` has: the source and its
 /// templates. A copy that goes meanwhile takes nothing.
-///
-/// # Errors
-/// The file system's.
 pub fn measure(
-    mounted: &Mounted,
+    mounted: &MountedVolume,
     copies: &[TenantCopy],
     originals: &[PathBuf],
 ) -> io::Result<TenantDisk> {

@@ -1,7 +1,10 @@
 //! Directories that the user of a branch closes, also to itself, where Egret is that user.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use egret_base::Timestamp;
 use egret_linux::directory::DEPTH_MAX;
 use egret_postgres::test_support::owner;
 
@@ -9,7 +12,8 @@ use super::tenant::{TenantCopy, measure};
 use super::*;
 use crate::model::BranchId;
 
-/// Set in a test that runs as an unprivileged user: where a directory of root's is, closed to others.
+/// Set in a test that runs as an unprivileged user: where a directory of root's is, closed to
+/// others.
 const UNPRIVILEGED: &str = "EGRET_TEST_CLOSED_DIRECTORIES";
 
 const MIB: u64 = 1 << 20;
@@ -22,8 +26,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, permissions).unwrap();
 }
 
-/// Whether this process is not root. As root, the test of this module is run again as another user, with a data
-/// directory that holds a directory of root's.
+/// Whether this process is not root. As root, the test of this module is run again as another user,
+/// with a data directory that holds a directory of root's.
 fn is_unprivileged(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
         return true;
@@ -67,7 +71,7 @@ fn copy_of(path: &Path, number: u8) -> TenantCopy {
 }
 
 fn measured(root: &Path, copies: &[TenantCopy]) -> crate::core::tenant_disk::TenantDisk {
-    let mounted = Mounted::new(driver_for(Driver::Copy), root.to_owned(), None);
+    let mounted = MountedVolume::new(driver_for(Driver::Copy), root.to_owned(), None);
     measure(&mounted, copies, &[]).unwrap()
 }
 
@@ -127,10 +131,10 @@ fn what_stays_closed_is_named_for_its_branch_and_others_are_measured() {
     let (one, two) = (copies[0].branch.unwrap(), copies[1].branch.unwrap());
     assert_eq!(disk.uncounted.len(), 2, "{disk:?}");
     assert!(
-        disk.uncounted[&one].starts_with("directory `foreign` is closed to Egret"),
+        disk.uncounted[&one].starts_with("Egret cannot read directory `foreign`"),
         "{disk:?}"
     );
-    assert!(disk.uncounted[&two].contains("`.` is closed"), "{disk:?}");
+    assert!(disk.uncounted[&two].contains("directory `.`"), "{disk:?}");
     assert!(disk.bytes >= MIB, "{disk:?}");
 }
 

@@ -11,7 +11,9 @@ use egret_linux::directory::{self, DEPTH_MAX, DepthExceeded, Directory, Kind};
 
 use rustix::fs::SeekFrom;
 
-use super::{Driver, Volume, remove_tree};
+use super::disk_use::{disk_use, unshared_below};
+use super::driver::{Driver, Volume};
+use super::remove::{delete_subvolume, remove_tree};
 
 /// How the content of a file gets into its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub struct Tree {
 
 impl Tree {
     /// Files share their blocks until one of them is written.
-    pub fn reflink() -> Self {
+    pub(crate) fn reflink() -> Self {
         Self {
             content: Content::Shared,
         }
@@ -50,16 +52,17 @@ impl Tree {
         }
     }
 
-    /// Copies a directory that somebody may be writing to: files that vanish on the way are left
-    /// out, and `skip` (a path below `from`) keeps others out with all below them.
+    /// Copies a directory that may be written to meanwhile: files that vanish on the way are left
+    /// out, and `skip` (a path below `from`) leaves out a path with all below it.
     ///
     /// Only the parents of `from` and `to` are trusted. What is below belongs to the server's user,
-    /// who may replace a directory with a link while root works in it: so each step starts from an
-    /// open directory, and a copied directory is given away when it is complete, the top one last.
+    /// which may replace a directory with a link while root works in it: so each step starts from
+    /// an open directory, and a copied directory is given away when it is complete, the top one
+    /// last.
     ///
     /// # Errors
     /// The file system's; [`DepthExceeded`] for a tree that is no data directory.
-    pub fn clone_except(
+    pub(crate) fn clone_except(
         &self,
         from: &Path,
         to: &Path,
@@ -71,9 +74,6 @@ impl Tree {
 
     /// Copies what is in `from` into the directory `to`, as [`Tree::clone_except`] does, and gives
     /// `to` the rights of `from`.
-    ///
-    /// # Errors
-    /// The file system's.
     pub fn fill(&self, from: &Path, to: &Path, skip: &dyn Fn(&Path) -> bool) -> io::Result<()> {
         fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
         let (source, target) = (Directory::open(from)?, Directory::open(to)?);
@@ -131,10 +131,7 @@ impl Tree {
     }
 
     /// Copies one file with its mode and owner.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn clone_file(
+    pub(crate) fn clone_file(
         &self,
         source: &Directory,
         target: &Directory,
@@ -150,7 +147,8 @@ impl Tree {
     }
 }
 
-/// Copies what a file has and leaves its holes: whoever made it decides how large it claims to be.
+/// Copies the data of a file and leaves its holes: the size that a sparse file claims is set by its
+/// author, so holes must not take room in the copy.
 fn copy_data(original: &mut File, copy: &mut File) -> io::Result<()> {
     let length = original.metadata()?.len();
     let mut end = 0;
@@ -206,23 +204,23 @@ impl Volume for Tree {
     }
 
     fn seal(&self, _: &Path) -> io::Result<()> {
-        // Plain directories have no such switch; nobody but Egret's users can write there.
+        // Plain directories have no read-only switch; only Egret's users can write there.
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         // Made before the driver was changed in the configuration.
         if egret_linux::subvolume::is_subvolume(path)? {
-            return super::delete_subvolume(path);
+            return delete_subvolume(path);
         }
         remove_tree(path)
     }
 
     fn diverged_bytes(&self, path: &Path, cloned_at: Timestamp) -> io::Result<u64> {
         if self.content == Content::Shared {
-            return super::unshared_below(path, cloned_at);
+            return unshared_below(path, cloned_at);
         }
-        Ok(super::disk_use(path)?.bytes)
+        Ok(disk_use(path)?.bytes)
     }
 }
 

@@ -9,7 +9,7 @@ use egret_linux::directory::{DEPTH_MAX, DepthExceeded, Directory, Kind, kind_of}
 use rustix::fs::{Mode, Stat};
 use rustix::io::Errno;
 
-use super::split;
+use super::remove::split;
 
 /// Something in a data directory that is not counted.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Omission {
     #[error(transparent)]
     Deep(#[from] DepthExceeded),
     /// A directory is closed to Egret, and stays so.
-    #[error("directory `{}` is closed to Egret: {source}", path.display())]
+    #[error("Egret cannot read directory `{}`: {source}", path.display())]
     Closed {
         /// Its path in the data directory.
         path: PathBuf,
@@ -37,7 +37,8 @@ pub(super) struct WalkEntry<'a> {
 }
 
 impl WalkEntry<'_> {
-    /// Opens a file; `None` when its user keeps it from being read, by its mode or a lease (fcntl(2)).
+    /// Opens a file; `None` when its user keeps it from being read, by its mode or a lease
+    /// (fcntl(2)).
     ///
     /// # Errors
     /// The kernel's.
@@ -55,8 +56,9 @@ impl WalkEntry<'_> {
 type Visit<'a> = dyn FnMut(WalkEntry<'_>) -> io::Result<()> + 'a;
 
 /// Calls `visit` for everything down to [`DEPTH_MAX`] below a directory that may be changing. Its
-/// parents are trusted; it belongs to the server's user: no link is followed, and directories of this
-/// process's user that are closed to it are opened. Returns the first thing that was not entered.
+/// parents are trusted; it belongs to the server's user: no link is followed, and directories of
+/// this process's user that are closed to it are opened. Returns the first thing that was not
+/// entered.
 ///
 /// # Errors
 /// The file system's, and those of `visit`.

@@ -1,19 +1,19 @@
-//! How references follow identities that change.
+//! Updates of references whose targets' identities change.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::{Collection, Prepared};
+use super::{Collection, CompiledReference};
 use crate::core::identity::Identity;
 use crate::core::path::{self, Segment};
 use crate::model::AliasId;
 
-/// What documents are called now, by what they were called.
-pub type Renamed = HashMap<AliasId, Identity>;
+/// New identities by previous alias.
+pub type RenamedIdentities = HashMap<AliasId, Identity>;
 
-/// A value to be put in a place.
-struct Put {
+/// A value to write at a place in a body.
+struct ValueReplacement {
     elements: Vec<u32>,
     to_element: Vec<Segment>,
     from_element: Vec<Segment>,
@@ -21,9 +21,10 @@ struct Put {
 }
 
 impl Collection {
-    /// The body of a document with references that name what they named before by what it is called now; none where nothing of that is in it.
-    pub fn renamed(&self, body: &Value, renamed: &Renamed) -> Option<Value> {
-        let puts: Vec<Put> = self
+    /// The body with its references to renamed documents updated; none if it has no such
+    /// references.
+    pub fn renamed(&self, body: &Value, renamed: &RenamedIdentities) -> Option<Value> {
+        let puts: Vec<ValueReplacement> = self
             .references
             .iter()
             .flat_map(|one| one.puts(body, renamed))
@@ -39,11 +40,11 @@ impl Collection {
     }
 }
 
-impl Prepared {
-    fn puts(&self, body: &Value, renamed: &Renamed) -> Vec<Put> {
+impl CompiledReference {
+    fn puts(&self, body: &Value, renamed: &RenamedIdentities) -> Vec<ValueReplacement> {
         let mut puts = Vec::new();
         for element in path::select(&self.elements, body) {
-            // A reference that is not whole is none.
+            // Incomplete references name no target.
             let Ok(Some(named)) = self.identity(element.value) else {
                 continue;
             };
@@ -51,7 +52,7 @@ impl Prepared {
                 continue;
             };
             let values = self.parts.iter().zip(now.values());
-            puts.extend(values.map(|(part, value)| Put {
+            puts.extend(values.map(|(part, value)| ValueReplacement {
                 elements: element.elements.clone(),
                 to_element: self.elements.clone(),
                 from_element: part.clone(),
@@ -62,7 +63,7 @@ impl Prepared {
     }
 }
 
-impl Put {
+impl ValueReplacement {
     fn apply(self, body: &mut Value) {
         let mut elements = self.elements.iter();
         let way = self.to_element.iter().chain(&self.from_element);

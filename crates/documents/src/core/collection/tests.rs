@@ -1,4 +1,4 @@
-//! What bodies mean for their collection.
+//! Identities and references of bodies.
 
 use expect_test::{Expect, expect};
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::core::definition::tests::{definitions, flights};
 
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// A collection of the flights.
+/// A collection of the flights' definitions.
 pub(crate) fn collection(name: &str) -> Collection {
     let all = definitions(&flights());
     Collection::of(&all, all.get(&name.parse().unwrap()).unwrap()).unwrap()
@@ -121,7 +121,7 @@ fn what_is_there_in_part_is_refused() {
     refused(
         &body,
         expect![
-            "/plane/tail: reference `plane`: `/plane/tail` is not there: have all of it, or nothing"
+            "/plane/tail: reference `plane`: `/plane/tail` is missing: set all paths of the reference, or none"
         ],
     );
 }
@@ -147,7 +147,7 @@ fn all_that_is_wrong_is_said() {
     );
     let twice = br#"{"date":1,"date":2}"#;
     let error = collection("flights").read(twice, BYTES_MAX).unwrap_err();
-    expect!["the document is not valid: /date: this property is there twice, at byte 10"]
+    expect!["the document is not valid: /date: this property occurs twice, at byte 10"]
         .assert_eq(&error.to_string());
 }
 
@@ -167,7 +167,9 @@ fn what_is_too_large_is_refused() {
         .collect();
     refused(
         &body,
-        expect!["the document refers to 10003 others, and may to 10000, `document_references_max`"],
+        expect![
+            "the document has 10003 references, more than the maximum of 10000 (`document_references_max`)"
+        ],
     );
 }
 
@@ -176,7 +178,7 @@ fn an_abstract_collection_has_no_documents() {
     let error = collection("journeys")
         .read(br#"{"id":"x"}"#, BYTES_MAX)
         .unwrap_err();
-    expect!["the document is not valid: collection `journeys` is abstract: documents are in one that extends it"].assert_eq(&error.to_string());
+    expect!["the document is not valid: collection `journeys` is abstract: write to a collection that extends it"].assert_eq(&error.to_string());
 }
 
 #[test]

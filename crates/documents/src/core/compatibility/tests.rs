@@ -1,4 +1,4 @@
-//! Two states of a collection, and what comes of the difference.
+//! Differences between definitions.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
@@ -11,11 +11,11 @@ fn flights_of(file: &Value) -> Collection {
     Collection::of(&all, all.get(&"flights".parse().unwrap()).unwrap()).unwrap()
 }
 
-/// The difference that a change of the definition of flights makes; only what there is of it is shown.
-fn check(change: impl FnOnce(&mut Value), expected: Expect) -> Changes {
+/// The difference made by a change of the flights' definition; empty parts are left out.
+fn check(change: impl FnOnce(&mut Value), expected: Expect) -> DefinitionDiff {
     let mut changed = flights();
     change(&mut changed["collections"][0]);
-    let changes = Changes::between(&flights_of(&flights()), &flights_of(&changed));
+    let changes = DefinitionDiff::between(&flights_of(&flights()), &flights_of(&changed));
     let lines: Vec<String> = format!("{changes:#?}")
         .replace(",\n", "\n")
         .lines()
@@ -40,7 +40,7 @@ fn nothing_changes_by_words() {
             flights["schema"]["properties"]["delay"]["description"] = json!("in minutes");
             flights["references"].as_array_mut().unwrap().reverse();
         },
-        expect!["Changes {"],
+        expect!["DefinitionDiff {"],
     );
     assert!(changes.is_nothing());
     assert_eq!(changes.refused(), []);
@@ -50,16 +50,16 @@ fn nothing_changes_by_words() {
 fn each_kind_of_change() {
     check(
         |flights| flights["schema"]["minProperties"] = json!(2),
-        expect!["Changes { schema: true"],
+        expect!["DefinitionDiff { schema: true"],
     );
     let changes = check(
         |flights| flights["identity_mutable"] = json!(true),
-        expect!["Changes { identity_mutable: Some( true"],
+        expect!["DefinitionDiff { identity_mutable: Some( true"],
     );
     assert!(!changes.is_nothing());
     let changes = check(
         |flights| flights["identity"] = json!(["/date", "/carrier", "/hour", "/number"]),
-        expect!["Changes { identity: true"],
+        expect!["DefinitionDiff { identity: true"],
     );
     assert_eq!(changes.refused(), []);
     let own = "flights".parse().unwrap();
@@ -69,30 +69,32 @@ fn each_kind_of_change() {
             let references = flights["references"].as_array_mut().unwrap();
             references.remove(0);
             references.push(json!({"name": "via", "to": "airports", "paths": {"/origin": "/faa"}}));
-            // The same name for something else.
+            // The same name for another target.
             references[1]["to"] = json!("journeys");
             references[1]["paths"] = json!({"/stops/*/airport": "/id"});
         },
         expect![[
-            r#"Changes { references_added: [ CollectionName( "stops" CollectionName( "via" references_removed: [ CollectionName( "origin" CollectionName( "stops""#
+            r#"DefinitionDiff { references_added: [ CollectionName( "stops" CollectionName( "via" references_removed: [ CollectionName( "origin" CollectionName( "stops""#
         ]],
     );
     check(
         |flights| flights["query"] = json!(["/delay", "/hour"]),
-        expect!["Changes { query_added: [ Path(/hour) query_removed: [ Path(/origin)"],
+        expect!["DefinitionDiff { query_added: [ Path(/hour) query_removed: [ Path(/origin)"],
     );
     check(
         |flights| flights["schema"]["properties"]["delay"]["type"] = json!(["integer", "null"]),
-        expect!["Changes { schema: true query_added: [ Path(/delay) query_removed: [ Path(/delay)"],
+        expect![
+            "DefinitionDiff { schema: true query_added: [ Path(/delay) query_removed: [ Path(/delay)"
+        ],
     );
     check(
         |flights| flights["extends"] = json!([]),
-        expect![[r#"Changes { extends_removed: [ CollectionName( "journeys""#]],
+        expect![[r#"DefinitionDiff { extends_removed: [ CollectionName( "journeys""#]],
     );
     check(
         |flights| flights["extends"][0]["identity"] = json!({"/carrier": "/id"}),
         expect![[
-            r#"Changes { extends_added: [ CollectionName( "journeys" extends_removed: [ CollectionName( "journeys""#
+            r#"DefinitionDiff { extends_added: [ CollectionName( "journeys" extends_removed: [ CollectionName( "journeys""#
         ]],
     );
 }
@@ -103,19 +105,19 @@ fn what_a_super_extends_is_extended_too() {
     let all = changed["collections"].as_array_mut().unwrap();
     all.push(json!({"collection": "things", "abstract": true, "identity": ["/name"]}));
     all[3]["extends"] = json!([{"collection": "things", "identity": {"/id": "/name"}}]);
-    let changes = Changes::between(&flights_of(&flights()), &flights_of(&changed));
+    let changes = DefinitionDiff::between(&flights_of(&flights()), &flights_of(&changed));
     assert_eq!(changes.extends_added, ["things".parse().unwrap()]);
     assert!(changes.extends_removed.is_empty());
     let families = changes.families(&"flights".parse().unwrap());
     assert_eq!(families, changes.extends_added);
 }
 
-/// The aliases of what is referred to are made in the order of its identity.
+/// Paths of a reference are ordered by the target's identity, whose order determines aliases.
 #[test]
 fn another_order_of_an_identity_changes_references_to_it() {
     let mut changed = flights();
     changed["collections"][2]["identity"] = json!(["/maker", "/tail"]);
-    let changes = Changes::between(&flights_of(&flights()), &flights_of(&changed));
+    let changes = DefinitionDiff::between(&flights_of(&flights()), &flights_of(&changed));
     assert_eq!(changes.references_added, ["plane".parse().unwrap()]);
     assert_eq!(changes.references_removed, changes.references_added);
     assert!(!changes.identity && changes.is_of_references());
@@ -130,9 +132,10 @@ fn what_is_abstract_stays_so() {
         let all = definitions(file);
         Collection::of(&all, all.get(&"journeys".parse().unwrap()).unwrap()).unwrap()
     };
-    let changes = Changes::between(&of(&flights()), &of(&changed));
+    let changes = DefinitionDiff::between(&of(&flights()), &of(&changed));
     expect![
-        "/abstract: whether a collection is abstract does not change: declare one of another name"
+        "/abstract: whether a collection is abstract cannot be changed: declare one with another \
+         name"
     ]
     .assert_eq(&changes.refused()[0].to_string());
 }

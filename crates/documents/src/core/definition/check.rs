@@ -1,4 +1,4 @@
-//! A definition by itself: counts, and what the schema has to say of every path.
+//! Checks of a single definition: counts, and the types that its schema allows at every path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,50 +6,58 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::core::path::{Path, push_escaped};
-use crate::core::schema::{Scalar, Schema, Shape, Types};
+use crate::core::schema::{Scalar, Schema, SchemaShape, Types};
 use crate::model::{CollectionName, Violation};
 
-use super::declared::{Declared, DeclaredExtension, DeclaredHistory, DeclaredReference, Keyed};
+use super::declared::{
+    DeclaredDefinition, DeclaredExtension, DeclaredHistory, DeclaredReference, StrictObject,
+};
 use super::{
     CLAIMS_MAX, Claim, DAYS_MAX, Definition, EXTENDS_MAX, Extension, HISTORY_VERSIONS_MAX, History,
-    IDENTITY_PATHS_MAX, IdentityPart, Pair, QUERY_PATHS_MAX, QueryPath, REFERENCES_MAX, Reference,
+    IDENTITY_PATHS_MAX, IdentityPart, PathPair, QUERY_PATHS_MAX, QueryPath, REFERENCES_MAX,
+    Reference,
 };
 
-/// What is wrong so far.
+/// Violations found so far.
 #[derive(Default)]
-struct Wrong(Vec<Violation>);
+struct ViolationList(Vec<Violation>);
 
-impl Wrong {
+impl ViolationList {
     fn add(&mut self, pointer: impl AsRef<str>, message: impl AsRef<str>) {
         self.0.push(Violation::new(pointer, message));
     }
 
-    fn count(&mut self, pointer: &str, count: usize, (name, max): (&str, usize)) {
+    fn count(&mut self, pointer: &str, count: usize, name: &str, max: usize) {
         if count > max {
-            let what = format!("there are {count} of them, and may be {max}, `{name}`");
+            let what = format!("there are {count}, more than the maximum of {max} (`{name}`)");
             self.add(pointer, what);
         }
     }
 
     fn into_result<T>(self, right: T) -> Result<T, Vec<Violation>> {
-        match self.0.is_empty() {
-            true => Ok(right),
-            false => Err(self.0),
+        if self.0.is_empty() {
+            Ok(right)
+        } else {
+            Err(self.0)
         }
     }
 }
 
-/// The definition that is declared.
-pub(super) fn checked(declared: Declared, source: Value) -> Result<Definition, Vec<Violation>> {
-    let mut wrong = Wrong::default();
+/// Checks a definition by itself.
+pub(super) fn checked(
+    declared: DeclaredDefinition,
+    source: Value,
+) -> Result<Definition, Vec<Violation>> {
+    let mut wrong = ViolationList::default();
     counted(&declared, &mut wrong);
     let schema = compiled(&declared, &mut wrong);
-    wrong = match wrong.0.is_empty() {
-        true => wrong,
-        false => return Err(wrong.0),
+    wrong = if wrong.0.is_empty() {
+        wrong
+    } else {
+        return Err(wrong.0);
     };
     let shape = schema.as_ref().map(|schema| schema.shape());
-    let identity = declared
+    let identity: Vec<IdentityPart> = declared
         .identity
         .into_iter()
         .enumerate()
@@ -59,26 +67,33 @@ pub(super) fn checked(declared: Declared, source: Value) -> Result<Definition, V
                 .as_ref()
                 .and_then(|shape| named_by(shape, &path, &pointer, &mut wrong));
             IdentityPart { path, scalar }
-        });
-    let identity: Vec<IdentityPart> = identity.collect();
+        })
+        .collect();
     let references = declared
         .references
         .unwrap_or_default()
         .into_iter()
-        .enumerate();
-    let references = references
-        .map(|(index, Keyed(declared))| reference(index, declared, shape.as_ref(), &mut wrong))
+        .enumerate()
+        .map(|(index, StrictObject(declared))| {
+            reference(index, declared, shape.as_ref(), &mut wrong)
+        })
         .collect();
-    let query = declared.query.unwrap_or_default().into_iter().enumerate();
-    let query: Vec<QueryPath> = query
+    let query: Vec<QueryPath> = declared
+        .query
+        .unwrap_or_default()
+        .into_iter()
+        .enumerate()
         .filter_map(|(index, path)| query_path(index, path, shape.as_ref(), &mut wrong))
         .collect();
     let history = history(declared.history.as_ref(), &mut wrong);
     days("/retention_days", declared.retention_days, &mut wrong);
     let claims = claims(declared.claims.unwrap_or_default(), &query, &mut wrong);
-    let extends = declared.extends.unwrap_or_default().into_iter().enumerate();
-    let extends = extends
-        .map(|(index, Keyed(declared))| {
+    let extends = declared
+        .extends
+        .unwrap_or_default()
+        .into_iter()
+        .enumerate()
+        .map(|(index, StrictObject(declared))| {
             extension(index, declared, &identity, shape.as_ref(), &mut wrong)
         })
         .collect();
@@ -99,25 +114,27 @@ pub(super) fn checked(declared: Declared, source: Value) -> Result<Definition, V
     })
 }
 
-/// How many there are of everything, and that nothing is there twice.
-fn counted(declared: &Declared, wrong: &mut Wrong) {
+/// Checks counts, and that nothing occurs twice.
+fn counted(declared: &DeclaredDefinition, wrong: &mut ViolationList) {
     if declared.identity.is_empty() {
-        wrong.add("/identity", "an identity has at least one path");
+        wrong.add("/identity", "an identity needs at least one path");
     }
     wrong.count(
         "/identity",
         declared.identity.len(),
-        ("identity_paths_max", IDENTITY_PATHS_MAX),
+        "identity_paths_max",
+        IDENTITY_PATHS_MAX,
     );
     singular("/identity", &declared.identity, wrong);
     let query = declared.query.as_deref().unwrap_or_default();
-    wrong.count("/query", query.len(), ("query_paths_max", QUERY_PATHS_MAX));
+    wrong.count("/query", query.len(), "query_paths_max", QUERY_PATHS_MAX);
     singular("/query", query, wrong);
     let references = declared.references.as_deref().unwrap_or_default();
     wrong.count(
         "/references",
         references.len(),
-        ("references_max", REFERENCES_MAX),
+        "references_max",
+        REFERENCES_MAX,
     );
     unique(
         "/references",
@@ -126,7 +143,7 @@ fn counted(declared: &Declared, wrong: &mut Wrong) {
         wrong,
     );
     let extends = declared.extends.as_deref().unwrap_or_default();
-    wrong.count("/extends", extends.len(), ("extends_max", EXTENDS_MAX));
+    wrong.count("/extends", extends.len(), "extends_max", EXTENDS_MAX);
     unique(
         "/extends",
         "collection",
@@ -146,24 +163,26 @@ fn counted(declared: &Declared, wrong: &mut Wrong) {
         ("schema", declared.schema.is_some()),
     ];
     for (key, _) in has.iter().filter(|(_, has)| *has) {
-        let what = format!("an abstract collection has no `{key}`: those that extend it have");
+        let what = format!(
+            "an abstract collection cannot have `{key}`: set it in the collections that extend it"
+        );
         wrong.add(format!("/{key}"), what);
     }
 }
 
-/// That no path leads to several places, and none is there twice.
-fn singular(pointer: &str, paths: &[Path], wrong: &mut Wrong) {
+/// Checks that no path has several values, and none occurs twice.
+fn singular(pointer: &str, paths: &[Path], wrong: &mut ViolationList) {
     let mut seen = BTreeSet::new();
     for (index, path) in paths.iter().enumerate() {
         let at = format!("{pointer}/{index}");
         if path.is_plural() {
             wrong.add(
                 &at,
-                format!("`{path}` leads to several places: only references may have `*`"),
+                format!("`{path}` can have several values: only references may have `*`"),
             );
         }
         if !seen.insert(path) {
-            wrong.add(&at, format!("`{path}` is there twice"));
+            wrong.add(&at, format!("`{path}` occurs twice"));
         }
     }
 }
@@ -172,26 +191,23 @@ fn unique<'a>(
     pointer: &str,
     key: &str,
     names: impl Iterator<Item = &'a CollectionName>,
-    wrong: &mut Wrong,
+    wrong: &mut ViolationList,
 ) {
     let mut seen = BTreeSet::new();
     for (index, name) in names.enumerate() {
         if !seen.insert(name) {
             wrong.add(
                 format!("{pointer}/{index}/{key}"),
-                format!("`{name}` is there twice"),
+                format!("`{name}` occurs twice"),
             );
         }
     }
 }
 
-fn compiled(declared: &Declared, wrong: &mut Wrong) -> Option<Schema> {
+fn compiled(declared: &DeclaredDefinition, wrong: &mut ViolationList) -> Option<Schema> {
     let Some(source) = &declared.schema else {
         if !declared.is_abstract {
-            wrong.add(
-                "",
-                "a collection has a `schema`; one that is abstract says `\"abstract\": true`",
-            );
+            wrong.add("", "a collection needs a `schema`, or `\"abstract\": true`");
         }
         return None;
     };
@@ -208,8 +224,13 @@ fn compiled(declared: &Declared, wrong: &mut Wrong) -> Option<Schema> {
     }
 }
 
-/// Of which type a part of an identity is.
-fn named_by(shape: &Shape<'_>, path: &Path, pointer: &str, wrong: &mut Wrong) -> Option<Scalar> {
+/// The one type of an identity's part.
+fn named_by(
+    shape: &SchemaShape<'_>,
+    path: &Path,
+    pointer: &str,
+    wrong: &mut ViolationList,
+) -> Option<Scalar> {
     if let Err(why) = shape.required(path) {
         wrong.add(pointer, why);
         return None;
@@ -218,7 +239,8 @@ fn named_by(shape: &Shape<'_>, path: &Path, pointer: &str, wrong: &mut Wrong) ->
     let scalar = Scalar::only(types);
     if scalar.is_none() {
         let what = format!(
-            "by the schema `{path}` is {types}: what names a document is a string, an integer, a number or a boolean, one of them"
+            "by the schema `{path}` is {types}: a part of an identity must be exactly one of \
+             string, integer, number and boolean"
         );
         wrong.add(pointer, what);
     }
@@ -228,13 +250,14 @@ fn named_by(shape: &Shape<'_>, path: &Path, pointer: &str, wrong: &mut Wrong) ->
 fn query_path(
     index: usize,
     path: Path,
-    shape: Option<&Shape<'_>>,
-    wrong: &mut Wrong,
+    shape: Option<&SchemaShape<'_>>,
+    wrong: &mut ViolationList,
 ) -> Option<QueryPath> {
     let types = shape?.types(&path);
     let Some(scalar) = Scalar::only(types.without(Types::NULL)) else {
         let what = format!(
-            "by the schema `{path}` is {types}: what documents are found by is a string, an integer, a number or a boolean, one of them, or null"
+            "by the schema `{path}` is {types}: a query path must be exactly one of string, \
+             integer, number and boolean, and may be null"
         );
         wrong.add(format!("/query/{index}"), what);
         return None;
@@ -242,19 +265,19 @@ fn query_path(
     Some(QueryPath { path, scalar })
 }
 
-fn history(declared: Option<&Keyed<DeclaredHistory>>, wrong: &mut Wrong) -> History {
-    let Some(Keyed(declared)) = declared else {
+fn history(declared: Option<&StrictObject<DeclaredHistory>>, wrong: &mut ViolationList) -> History {
+    let Some(StrictObject(declared)) = declared else {
         return History::default();
     };
     if declared.versions > HISTORY_VERSIONS_MAX {
-        let what = format!("it may be {HISTORY_VERSIONS_MAX}, `history_versions_max`");
+        let what = format!("it may be at most {HISTORY_VERSIONS_MAX} (`history_versions_max`)");
         wrong.add("/history/versions", what);
     }
     days("/history/days", declared.days, wrong);
     if declared.versions == 0 && !declared.deleted {
         wrong.add(
             "/history",
-            "it keeps nothing: say how many `versions`, or `\"deleted\": true`",
+            "it keeps nothing: set `versions`, or `\"deleted\": true`",
         );
     }
     History {
@@ -264,14 +287,21 @@ fn history(declared: Option<&Keyed<DeclaredHistory>>, wrong: &mut Wrong) -> Hist
     }
 }
 
-fn days(pointer: &str, days: Option<u32>, wrong: &mut Wrong) {
+fn days(pointer: &str, days: Option<u32>, wrong: &mut ViolationList) {
     if days.is_some_and(|days| !(1..=DAYS_MAX).contains(&days)) {
-        wrong.add(pointer, format!("it is from 1 to {DAYS_MAX}, `days_max`"));
+        wrong.add(
+            pointer,
+            format!("it must be from 1 to {DAYS_MAX} (`days_max`)"),
+        );
     }
 }
 
-fn claims(declared: BTreeMap<String, Path>, query: &[QueryPath], wrong: &mut Wrong) -> Vec<Claim> {
-    wrong.count("/claims", declared.len(), ("claims_max", CLAIMS_MAX));
+fn claims(
+    declared: BTreeMap<String, Path>,
+    query: &[QueryPath],
+    wrong: &mut ViolationList,
+) -> Vec<Claim> {
+    wrong.count("/claims", declared.len(), "claims_max", CLAIMS_MAX);
     let mut claims = Vec::new();
     for (name, path) in declared {
         match query.iter().find(|one| one.path == path) {
@@ -280,7 +310,7 @@ fn claims(declared: BTreeMap<String, Path>, query: &[QueryPath], wrong: &mut Wro
                 path: path.clone(),
             }),
             None => {
-                let what = format!("`{path}` is no path of `query`: documents are found by it");
+                let what = format!("`{path}` is not a path of `query`, as a claim requires");
                 let mut pointer = "/claims".to_owned();
                 push_escaped(&mut pointer, &name);
                 wrong.add(pointer, what);
@@ -293,13 +323,13 @@ fn claims(declared: BTreeMap<String, Path>, query: &[QueryPath], wrong: &mut Wro
 fn reference(
     index: usize,
     declared: DeclaredReference,
-    shape: Option<&Shape<'_>>,
-    wrong: &mut Wrong,
+    shape: Option<&SchemaShape<'_>>,
+    wrong: &mut ViolationList,
 ) -> Reference {
     let pointer = format!("/references/{index}/paths");
     let first = declared.paths.keys().next();
     if first.is_none() {
-        wrong.add(&pointer, "a reference has at least one path");
+        wrong.add(&pointer, "a reference needs at least one path");
     }
     let (together, _) = first.map(Path::at_last_each).unwrap_or_default();
     if declared
@@ -307,8 +337,8 @@ fn reference(
         .keys()
         .any(|path| path.at_last_each().0 != together)
     {
-        let what =
-            "the paths of a reference are alike up to their last `*`: they are of one element";
+        let what = "the paths of a reference must be the same up to their last `*`, so that they \
+             concern the same element";
         wrong.add(&pointer, what);
     }
     let pairs = pairs(declared.paths, &pointer, shape, wrong);
@@ -316,7 +346,8 @@ fn reference(
         let types = pair.types.without(Types::NULL);
         if types == Types::NONE || !types.is_within(Types::SCALAR) {
             let what = format!(
-                "by the schema `{}` is {}: a reference carries strings, numbers or booleans",
+                "by the schema `{}` is {}: a path of a reference must be a string, number or \
+                 boolean",
                 pair.own, pair.types
             );
             wrong.add(&pointer, what);
@@ -333,8 +364,8 @@ fn extension(
     index: usize,
     declared: DeclaredExtension,
     identity: &[IdentityPart],
-    shape: Option<&Shape<'_>>,
-    wrong: &mut Wrong,
+    shape: Option<&SchemaShape<'_>>,
+    wrong: &mut ViolationList,
 ) -> Extension {
     let pointer = format!("/extends/{index}/identity");
     for own in declared.identity.keys() {
@@ -344,7 +375,7 @@ fn extension(
             _ if own.is_plural() => {
                 wrong.add(
                     &pointer,
-                    format!("`{own}` leads to several places: only references may have `*`"),
+                    format!("`{own}` can have several values: only references may have `*`"),
                 );
             }
             Some(shape) => {
@@ -352,7 +383,7 @@ fn extension(
             }
             None => wrong.add(
                 &pointer,
-                format!("`{own}` is no path of this collection's identity"),
+                format!("`{own}` is not a path of this collection's identity"),
             ),
         }
     }
@@ -362,21 +393,21 @@ fn extension(
     }
 }
 
-/// Own paths with the paths that they are in another collection, none of which is there twice.
+/// Pairs of own paths and paths in another collection, of which no path occurs twice.
 fn pairs(
     paths: BTreeMap<Path, Path>,
     pointer: &str,
-    shape: Option<&Shape<'_>>,
-    wrong: &mut Wrong,
-) -> Vec<Pair> {
+    shape: Option<&SchemaShape<'_>>,
+    wrong: &mut ViolationList,
+) -> Vec<PathPair> {
     let mut seen = BTreeSet::new();
     for target in paths.values() {
         if !seen.insert(target) {
-            wrong.add(pointer, format!("`{target}` is there twice"));
+            wrong.add(pointer, format!("`{target}` occurs twice"));
         }
     }
     let types = |own: &Path| shape.map_or(Types::SCALAR, |shape| shape.types(own));
-    let pairs = paths.into_iter().map(|(own, target)| Pair {
+    let pairs = paths.into_iter().map(|(own, target)| PathPair {
         types: types(&own),
         own,
         target,

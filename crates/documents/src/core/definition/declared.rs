@@ -10,33 +10,33 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
-use crate::core::json::{self, Bounds, Refusal};
+use crate::core::json::{self, Bounds, JsonError};
 use crate::core::path::{Path, push_escaped};
 use crate::core::schema::SCHEMA_DEPTH_MAX;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, Violation};
 
-use super::{Definition, Given, check, invalid};
+use super::{Definition, LocatedDefinition, check, invalid};
 
 /// Bytes of a file of definitions, at most.
 pub const DEFINITIONS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// How deep a schema stands in a file.
+/// Depth of a schema within a file of definitions.
 const DEPTH_OF_SCHEMA: usize = 3;
 
-/// A collection as it is written.
+/// A definition as it is written, before any check.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Declared {
+pub(super) struct DeclaredDefinition {
     pub(super) collection: CollectionName,
     #[serde(default, rename = "abstract")]
     pub(super) is_abstract: bool,
     pub(super) identity: Vec<Path>,
     pub(super) identity_mutable: Option<bool>,
-    pub(super) references: Option<Vec<Keyed<DeclaredReference>>>,
+    pub(super) references: Option<Vec<StrictObject<DeclaredReference>>>,
     pub(super) query: Option<Vec<Path>>,
-    pub(super) extends: Option<Vec<Keyed<DeclaredExtension>>>,
-    pub(super) history: Option<Keyed<DeclaredHistory>>,
+    pub(super) extends: Option<Vec<StrictObject<DeclaredExtension>>>,
+    pub(super) history: Option<StrictObject<DeclaredHistory>>,
     pub(super) retention_days: Option<u32>,
     pub(super) claims: Option<BTreeMap<String, Path>>,
     pub(super) schema: Option<Value>,
@@ -67,94 +67,95 @@ pub(super) struct DeclaredExtension {
     pub(super) identity: BTreeMap<Path, Path>,
 }
 
-/// Something that is read from an object alone: serde would take the values of its fields in an array as well.
+/// A value deserialized from a JSON object only: serde would also accept an array of the fields'
+/// values.
 #[derive(Debug)]
-pub(super) struct Keyed<T>(pub(super) T);
+pub(super) struct StrictObject<T>(pub(super) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Keyed<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for StrictObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(OfObject(PhantomData))
+        deserializer.deserialize_map(StrictObjectVisitor(PhantomData))
     }
 }
 
-struct OfObject<T>(PhantomData<T>);
+struct StrictObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for OfObject<T> {
-    type Value = Keyed<T>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for StrictObjectVisitor<T> {
+    type Value = StrictObject<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Keyed<T>, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(Keyed)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<StrictObject<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(StrictObject)
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Several {
+struct DefinitionFile {
     collections: Vec<Value>,
 }
 
 /// Reads a file: one definition, or `{"collections": [...]}`. Each is checked by itself.
 ///
 /// # Errors
-/// [`DocumentsError::DefinitionInvalid`] with all that is wrong; [`DocumentsError::PayloadTooLarge`].
-pub fn read(bytes: &[u8]) -> Result<Vec<Given>, DocumentsError> {
+/// [`DocumentsError::DefinitionInvalid`] with all violations; [`DocumentsError::PayloadTooLarge`].
+pub fn read(bytes: &[u8]) -> Result<Vec<LocatedDefinition>, DocumentsError> {
     let bounds = Bounds {
         bytes_max: DEFINITIONS_BYTES_MAX,
         depth_max: SCHEMA_DEPTH_MAX + DEPTH_OF_SCHEMA,
     };
     let file = json::read(bytes, bounds).map_err(|refusal| match refusal {
-        Refusal::Wrong { violation, .. } => invalid(vec![violation]),
-        Refusal::TooLarge { bytes, bytes_max } => DocumentsError::PayloadTooLarge {
+        JsonError::Wrong { violation, .. } => invalid(vec![violation]),
+        JsonError::TooLarge { bytes, bytes_max } => DocumentsError::PayloadTooLarge {
             bytes,
             bytes_max,
             limit: "definitions_bytes_max",
         },
     })?;
     let is_several = file.get("collections").is_some();
-    let (sources, place): (Vec<Value>, fn(usize) -> String) = match is_several {
-        true => {
-            let Keyed(several): Keyed<Several> =
-                shaped(&file).map_err(|violation| invalid(vec![violation]))?;
-            (several.collections, |index| format!("/collections/{index}"))
-        }
-        false => (vec![file], |_| String::new()),
+    let (sources, place): (Vec<Value>, fn(usize) -> String) = if is_several {
+        let StrictObject(several): StrictObject<DefinitionFile> =
+            shaped(&file).map_err(|violation| invalid(vec![violation]))?;
+        (several.collections, |index| format!("/collections/{index}"))
+    } else {
+        (vec![file], |_| String::new())
     };
     let mut given = Vec::new();
     let mut violations = Vec::new();
     for (index, source) in sources.into_iter().enumerate() {
         let pointer = place(index);
         match one(source) {
-            Ok(definition) => given.push(Given {
+            Ok(definition) => given.push(LocatedDefinition {
                 pointer,
                 definition,
             }),
             Err(wrong) => violations.extend(wrong.into_iter().map(|wrong| wrong.below(&pointer))),
         }
     }
-    match violations.is_empty() {
-        true => Ok(given),
-        false => Err(invalid(violations)),
+    if violations.is_empty() {
+        Ok(given)
+    } else {
+        Err(invalid(violations))
     }
 }
 
-/// Reads a definition that was checked before, from [`Definition::source`].
+/// Reads a stored [`Definition::source`], which was checked before.
 ///
 /// # Errors
-/// [`DocumentsError::DefinitionInvalid`]: what was right is not any more.
+/// [`DocumentsError::DefinitionInvalid`]: it is no longer valid.
 pub fn reread(source: Value) -> Result<Definition, DocumentsError> {
     one(source).map_err(invalid)
 }
 
 fn one(source: Value) -> Result<Definition, Vec<Violation>> {
-    let Keyed(declared) = shaped(&source).map_err(|violation| vec![violation])?;
+    let StrictObject(declared) = shaped(&source).map_err(|violation| vec![violation])?;
     check::checked(declared, source)
 }
 
-/// A value in the shape that is asked for.
+/// Deserializes a value; an error becomes a violation with its path.
 fn shaped<T: DeserializeOwned>(value: &Value) -> Result<T, Violation> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let mut pointer = String::new();

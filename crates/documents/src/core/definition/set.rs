@@ -1,4 +1,4 @@
-//! All definitions of a tenant, checked against each other.
+//! All definitions of a database, checked against each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,32 +8,33 @@ use crate::core::schema::Types;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, Violation};
 
-use super::{Definition, EXTENDS_MAX, Extension, Given, Pair, invalid};
+use super::{Definition, EXTENDS_MAX, Extension, LocatedDefinition, PathPair, invalid};
 
-/// Definitions that fit together.
+/// A consistent set of definitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Definitions(BTreeMap<CollectionName, Arc<Definition>>);
 
-/// An abstract collection that a collection belongs to, and where the parts of the identity in it are, in its order.
+/// An abstract collection that a collection extends, and the paths of its identity's parts in that
+/// collection's documents, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Super {
+pub(crate) struct AbstractScope {
     pub(crate) collection: CollectionName,
     pub(crate) paths: Vec<Path>,
 }
 
-/// Where something is said: by a definition that is given, or by one that was there.
-struct Place<'a> {
+/// Location of a violation: in a definition of the file, or in an existing one.
+struct DefinitionLocation<'a> {
     given: Option<&'a str>,
     collection: &'a CollectionName,
 }
 
-impl Place<'_> {
+impl DefinitionLocation<'_> {
     fn wrong(&self, pointer: &str, what: &str) -> Violation {
         match self.given {
             Some(base) => Violation::new(format!("{base}{pointer}"), what),
             None => {
                 let what = format!(
-                    "collection `{}`, which is there, at `{pointer}`: {what}",
+                    "existing collection `{}`, at `{pointer}`: {what}",
                     self.collection
                 );
                 Violation::new("", what)
@@ -43,45 +44,46 @@ impl Place<'_> {
 }
 
 impl Definitions {
-    /// One of them.
+    /// Looks up a definition by the name of its collection.
     pub fn get(&self, collection: &CollectionName) -> Option<&Arc<Definition>> {
         self.0.get(collection)
     }
 
-    /// All of them, by name.
+    /// All definitions, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Definition>> {
         self.0.values()
     }
 
-    /// These with others, which are added or stand for those of the same names.
+    /// This set with further definitions, which replace those of the same names.
     ///
     /// # Errors
-    /// [`DocumentsError::DefinitionInvalid`]: all that does not fit together.
-    pub fn with(&self, given: Vec<Given>) -> Result<Self, DocumentsError> {
+    /// [`DocumentsError::DefinitionInvalid`] with all inconsistencies.
+    pub fn with(&self, given: Vec<LocatedDefinition>) -> Result<Self, DocumentsError> {
         let mut all = self.0.clone();
         let mut places = BTreeMap::new();
         let mut violations = Vec::new();
-        for Given {
+        for LocatedDefinition {
             pointer,
             definition,
         } in given
         {
             let collection = definition.collection.clone();
             if places.insert(collection.clone(), pointer.clone()).is_some() {
-                let what = format!("collection `{collection}` is there twice");
+                let what = format!("collection `{collection}` occurs twice");
                 violations.push(Violation::new(format!("{pointer}/collection"), what));
             }
             all.insert(collection, Arc::new(definition));
         }
         let all = Self(all);
         all.check(&places, &mut violations);
-        match violations.is_empty() {
-            true => Ok(all),
-            false => Err(invalid(violations)),
+        if violations.is_empty() {
+            Ok(all)
+        } else {
+            Err(invalid(violations))
         }
     }
 
-    /// These without one.
+    /// This set without one definition.
     ///
     /// # Errors
     /// [`DocumentsError::DefinitionInvalid`]: others refer to it or extend it.
@@ -91,15 +93,16 @@ impl Definitions {
         let all = Self(all);
         let mut violations = Vec::new();
         all.check(&BTreeMap::new(), &mut violations);
-        match violations.is_empty() {
-            true => Ok(all),
-            false => Err(invalid(violations)),
+        if violations.is_empty() {
+            Ok(all)
+        } else {
+            Err(invalid(violations))
         }
     }
 
     fn check(&self, places: &BTreeMap<CollectionName, String>, wrong: &mut Vec<Violation>) {
         for definition in self.0.values() {
-            let place = Place {
+            let place = DefinitionLocation {
                 given: places.get(&definition.collection).map(String::as_str),
                 collection: &definition.collection,
             };
@@ -119,7 +122,7 @@ impl Definitions {
         &self,
         definition: &Definition,
         index: usize,
-        place: &Place<'_>,
+        place: &DefinitionLocation<'_>,
         wrong: &mut Vec<Violation>,
     ) {
         let reference = &definition.references[index];
@@ -139,7 +142,7 @@ impl Definitions {
                 let mut pointer = pointer.clone();
                 push_escaped(&mut pointer, &pair.own.to_string());
                 let what = format!(
-                    "`{}` is {}, and `{}` of `{}` is {}",
+                    "`{}` is {}, but `{}` of `{}` is {}",
                     pair.own,
                     pair.types.without(Types::NULL),
                     pair.target,
@@ -155,7 +158,7 @@ impl Definitions {
         &self,
         extension: &Extension,
         index: usize,
-        place: &Place<'_>,
+        place: &DefinitionLocation<'_>,
         wrong: &mut Vec<Violation>,
     ) {
         let pointer = format!("/extends/{index}");
@@ -166,7 +169,7 @@ impl Definitions {
                 extension.collection
             ))),
             Some(target) if !target.is_abstract => wrong.push(refuse(format!(
-                "collection `{}` is not abstract: only what is abstract is extended",
+                "collection `{}` is not abstract: only abstract collections can be extended",
                 extension.collection
             ))),
             Some(target) => {
@@ -181,51 +184,53 @@ impl Definitions {
         }
     }
 
-    /// The abstract collections that a definition belongs to, in the order in which it says so, each followed by those that it belongs to itself.
+    /// The abstract collections that a definition extends, in the order of declaration, each
+    /// followed by those that it extends itself.
     ///
     /// # Errors
-    /// It belongs to itself, to one in two ways, or to too many.
-    pub(crate) fn supers(&self, definition: &Definition) -> Result<Vec<Super>, String> {
+    /// It extends itself, one collection in two ways, or too many.
+    pub(crate) fn supers(&self, definition: &Definition) -> Result<Vec<AbstractScope>, String> {
         let mut found = Vec::new();
         self.add_supers(definition, definition, None, &mut found)?;
         Ok(found)
     }
 
-    /// Adds those of `definition`, which is `bottom` or belongs to what it belongs to: then `paths` are those of its identity in `bottom`.
+    /// Adds the collections that `definition` extends. `definition` is `bottom` or extended by it;
+    /// then `paths` are those of its identity in documents of `bottom`.
     fn add_supers(
         &self,
         bottom: &Definition,
         definition: &Definition,
         paths: Option<&[Path]>,
-        found: &mut Vec<Super>,
+        found: &mut Vec<AbstractScope>,
     ) -> Result<(), String> {
         for extension in &definition.extends {
             let Some(target) = self.0.get(&extension.collection) else {
                 continue;
             };
-            // What is not named, or names nothing, is told where the extension is checked.
+            // Missing and unknown parts are reported where the extension is checked.
             let Some(paths) = paths_in(target, extension, definition, paths) else {
                 continue;
             };
             let collection = &target.collection;
             if *collection == bottom.collection {
-                return Err(format!("`{collection}` would belong to itself"));
+                return Err(format!("`{collection}` would extend itself"));
             }
             match found.iter().find(|one| one.collection == *collection) {
                 Some(known) if known.paths == paths => continue,
                 Some(_) => {
                     return Err(format!(
-                        "it would belong to `{collection}` by two identities"
+                        "it would extend `{collection}` with two different identities"
                     ));
                 }
                 None => {}
             }
             if found.len() == EXTENDS_MAX {
                 return Err(format!(
-                    "it would belong to more than {EXTENDS_MAX} abstract collections, `extends_max`"
+                    "it would extend more than {EXTENDS_MAX} abstract collections (`extends_max`)"
                 ));
             }
-            found.push(Super {
+            found.push(AbstractScope {
                 collection: collection.clone(),
                 paths: paths.clone(),
             });
@@ -235,7 +240,7 @@ impl Definitions {
     }
 }
 
-/// Where the parts of an identity are in documents of the collection at the bottom.
+/// Paths of an identity's parts in documents of the collection at the bottom.
 fn paths_in(
     target: &Definition,
     extension: &Extension,
@@ -259,12 +264,12 @@ fn paths_in(
     parts.collect()
 }
 
-/// That the parts of another collection's identity are all there, and nothing else.
+/// Checks that pairs name each part of another collection's identity, and nothing else.
 fn names_all(
-    pairs: &[Pair],
+    pairs: &[PathPair],
     target: &Definition,
     pointer: &str,
-    place: &Place<'_>,
+    place: &DefinitionLocation<'_>,
     wrong: &mut Vec<Violation>,
 ) {
     let identity: BTreeSet<&Path> = target.identity.iter().map(|part| &part.path).collect();
@@ -278,7 +283,7 @@ fn names_all(
         .map(|part| format!("`{}`", part.path))
         .collect();
     let what = format!(
-        "the identity of `{}` is {}: all of that is named, and nothing else",
+        "the identity of `{}` is {}: map exactly these paths",
         target.collection,
         listed.join(", ")
     );

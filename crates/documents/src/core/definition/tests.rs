@@ -1,4 +1,4 @@
-//! Definitions by themselves and among others: what is read, and what is said of what is not.
+//! Parsing and checks of definitions.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -45,11 +45,11 @@ pub(crate) fn flights() -> Value {
     ]})
 }
 
-fn given(file: &Value) -> Vec<Given> {
+fn given(file: &Value) -> Vec<LocatedDefinition> {
     read(file.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The definitions of a file that is right.
+/// The definitions of a valid file.
 pub(crate) fn definitions(file: &Value) -> Definitions {
     Definitions::default()
         .with(given(file))
@@ -109,7 +109,7 @@ fn a_file_has_one_definition_or_several() {
     assert!(!flights.identity_mutable && !flights.is_abstract);
 }
 
-/// The definition of airports, with something else in it.
+/// The definition of airports with further members.
 fn with(key: &str, value: Value) -> Value {
     let mut changed = flights()["collections"][1].clone();
     changed[key] = value;
@@ -144,7 +144,7 @@ fn a_file_of_another_shape_is_refused() {
             /collections/2: missing field `identity`"#]],
     );
     let twice = r#"{"collection":"a","collection":"b"}"#;
-    expect!["/collection: this property is there twice, at byte 18"]
+    expect!["/collection: this property occurs twice, at byte 18"]
         .assert_eq(&lines(read(twice.as_bytes()).unwrap_err()));
     let large = vec![b' '; DEFINITIONS_BYTES_MAX + 1];
     assert!(matches!(
@@ -164,7 +164,7 @@ fn a_definition_of_another_shape_is_refused() {
     refused(
         with("collection", json!("Airports")),
         expect![
-            "/collection: `Airports` is no name: it has 1 to 63 of a-z, 0-9, `_` and `-`, a letter first"
+            "/collection: `Airports` is not a valid name: use 1 to 63 of a-z, 0-9, `_` and `-`, and begin with a letter"
         ],
     );
     refused(
@@ -174,7 +174,7 @@ fn a_definition_of_another_shape_is_refused() {
     refused(
         with("identity", json!(["/faa", "tail"])),
         expect![
-            "/identity/1: `tail` is no path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array"
+            "/identity/1: `tail` is not a path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array"
         ],
     );
     refused(
@@ -187,7 +187,7 @@ fn a_definition_of_another_shape_is_refused() {
             json!([{"name": "a", "to": "b", "paths": {"faa": "/a"}}]),
         ),
         expect![
-            "/references/0/paths/faa: `faa` is no path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array"
+            "/references/0/paths/faa: `faa` is not a path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array"
         ],
     );
     refused(
@@ -205,7 +205,7 @@ fn a_definition_of_another_shape_is_refused() {
     refused(without("identity"), expect!["missing field `identity`"]);
     refused(
         without("schema"),
-        expect![[r#"a collection has a `schema`; one that is abstract says `"abstract": true`"#]],
+        expect![[r#"a collection needs a `schema`, or `"abstract": true`"#]],
     );
 }
 
@@ -222,17 +222,17 @@ fn the_schema_bears_every_path() {
         json!({"collection": "a", "identity": ["/id", "/optional", "/nested", "/nested/id", "/list", "/unknown"], "schema": schema}),
         expect![[r#"
             /identity/1: the schema does not require `/optional`: list it in `required`
-            /identity/2: by the schema `/nested` is an object: what names a document is a string, an integer, a number or a boolean, one of them
+            /identity/2: by the schema `/nested` is an object: a part of an identity must be exactly one of string, integer, number and boolean
             /identity/3: the schema does not require `/nested/id`: list it in `required`
-            /identity/4: by the schema `/list` is an array: what names a document is a string, an integer, a number or a boolean, one of them
+            /identity/4: by the schema `/list` is an array: a part of an identity must be exactly one of string, integer, number and boolean
             /identity/5: the schema does not require `/unknown`: list it in `required`"#]],
     );
     refused(
         json!({"collection": "a", "identity": ["/id"], "query": ["/either", "/list", "/unknown", "/nested/id"], "schema": schema}),
         expect![[r#"
-            /query/0: by the schema `/either` is a string or an integer: what documents are found by is a string, an integer, a number or a boolean, one of them, or null
-            /query/1: by the schema `/list` is an array: what documents are found by is a string, an integer, a number or a boolean, one of them, or null
-            /query/2: by the schema `/unknown` is anything: what documents are found by is a string, an integer, a number or a boolean, one of them, or null"#]],
+            /query/0: by the schema `/either` is a string or an integer: a query path must be exactly one of string, integer, number and boolean, and may be null
+            /query/1: by the schema `/list` is an array: a query path must be exactly one of string, integer, number and boolean, and may be null
+            /query/2: by the schema `/unknown` is anything: a query path must be exactly one of string, integer, number and boolean, and may be null"#]],
     );
     refused(
         json!({"collection": "a", "identity": ["/id"], "schema": schema, "references": [
@@ -241,20 +241,20 @@ fn the_schema_bears_every_path() {
             {"name": "c", "to": "b", "paths": {}},
         ]}),
         expect![[r#"
-            /references/0/paths: by the schema `/nested` is an object: a reference carries strings, numbers or booleans
-            /references/0/paths: by the schema `/unknown` is anything: a reference carries strings, numbers or booleans
-            /references/1/paths: the paths of a reference are alike up to their last `*`: they are of one element
-            /references/1/paths: `/x` is there twice
-            /references/1/paths: by the schema `/list/*/a` is anything: a reference carries strings, numbers or booleans
-            /references/1/paths: by the schema `/list/*/b` is anything: a reference carries strings, numbers or booleans
-            /references/2/paths: a reference has at least one path"#]],
+            /references/0/paths: by the schema `/nested` is an object: a path of a reference must be a string, number or boolean
+            /references/0/paths: by the schema `/unknown` is anything: a path of a reference must be a string, number or boolean
+            /references/1/paths: the paths of a reference must be the same up to their last `*`, so that they concern the same element
+            /references/1/paths: `/x` occurs twice
+            /references/1/paths: by the schema `/list/*/a` is anything: a path of a reference must be a string, number or boolean
+            /references/1/paths: by the schema `/list/*/b` is anything: a path of a reference must be a string, number or boolean
+            /references/2/paths: a reference needs at least one path"#]],
     );
     refused(
         json!({"collection": "a", "identity": ["/id"], "schema": schema, "extends": [
             {"collection": "b", "identity": {"/optional": "/x", "/list/*": "/y"}},
         ]}),
         expect![[r#"
-            /extends/0/identity: `/list/*` leads to several places: only references may have `*`
+            /extends/0/identity: `/list/*` can have several values: only references may have `*`
             /extends/0/identity: the schema does not require `/optional`: list it in `required`"#]],
     );
 }
@@ -266,12 +266,12 @@ fn nothing_is_there_twice_and_everything_is_counted() {
             "references": [{"name": "a", "to": "b", "paths": {}}, {"name": "a", "to": "b", "paths": {}}],
             "extends": [{"collection": "b", "identity": {}}, {"collection": "b", "identity": {}}]}),
         expect![[r#"
-            /identity/1: `/id` is there twice
-            /identity/2: `/l/*` leads to several places: only references may have `*`
-            /query/1: `/id` is there twice
-            /query/2: `/l/*` leads to several places: only references may have `*`
-            /references/1/name: `a` is there twice
-            /extends/1/collection: `b` is there twice"#]],
+            /identity/1: `/id` occurs twice
+            /identity/2: `/l/*` can have several values: only references may have `*`
+            /query/1: `/id` occurs twice
+            /query/2: `/l/*` can have several values: only references may have `*`
+            /references/1/name: `a` occurs twice
+            /extends/1/collection: `b` occurs twice"#]],
     );
     let paths: Vec<String> = (0..17).map(|number| format!("/p{number}")).collect();
     let references: Vec<Value> = (0..65)
@@ -283,14 +283,14 @@ fn nothing_is_there_twice_and_everything_is_counted() {
     refused(
         json!({"collection": "a", "identity": paths, "query": paths, "references": references, "extends": extends, "schema": {}}),
         expect![[r#"
-            /identity: there are 17 of them, and may be 16, `identity_paths_max`
-            /query: there are 17 of them, and may be 16, `query_paths_max`
-            /references: there are 65 of them, and may be 64, `references_max`
-            /extends: there are 9 of them, and may be 8, `extends_max`"#]],
+            /identity: there are 17, more than the maximum of 16 (`identity_paths_max`)
+            /query: there are 17, more than the maximum of 16 (`query_paths_max`)
+            /references: there are 65, more than the maximum of 64 (`references_max`)
+            /extends: there are 9, more than the maximum of 8 (`extends_max`)"#]],
     );
     refused(
         json!({"collection": "a", "identity": [], "schema": {}}),
-        expect!["/identity: an identity has at least one path"],
+        expect!["/identity: an identity needs at least one path"],
     );
 }
 
@@ -299,14 +299,14 @@ fn what_is_abstract_has_an_identity_alone() {
     refused(
         json!({"collection": "a", "abstract": true, "identity": ["/id"], "identity_mutable": true, "references": [], "query": [], "schema": {}}),
         expect![[r#"
-            /identity_mutable: an abstract collection has no `identity_mutable`: those that extend it have
-            /references: an abstract collection has no `references`: those that extend it have
-            /query: an abstract collection has no `query`: those that extend it have
-            /schema: an abstract collection has no `schema`: those that extend it have"#]],
+            /identity_mutable: an abstract collection cannot have `identity_mutable`: set it in the collections that extend it
+            /references: an abstract collection cannot have `references`: set it in the collections that extend it
+            /query: an abstract collection cannot have `query`: set it in the collections that extend it
+            /schema: an abstract collection cannot have `schema`: set it in the collections that extend it"#]],
     );
     refused(
         json!({"collection": "a", "abstract": true, "identity": ["/id"], "extends": [{"collection": "b", "identity": {"/x": "/id"}}]}),
-        expect!["/extends/0/identity: `/x` is no path of this collection's identity"],
+        expect!["/extends/0/identity: `/x` is not a path of this collection's identity"],
     );
 }
 
@@ -315,7 +315,7 @@ fn the_schema_is_refused_at_its_place() {
     refused(
         json!({"collections": [{"collection": "a", "identity": ["/id"], "schema": {"properties": {"x": {"$ref": "http://a/b"}}}}]}),
         expect![
-            "/collections/0/schema/properties/x/$ref: `http://a/b` leads out of the schema: a `$ref` is `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema"
+            "/collections/0/schema/properties/x/$ref: `http://a/b` leads out of the schema: a `$ref` must be `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema"
         ],
     );
 }
@@ -341,19 +341,19 @@ fn definitions_fit_together() {
         file,
         expect![[r#"
             /collections/0/references/0/to: there is no collection `nowhere`
-            /collections/0/references/1/paths: the identity of `airports` is `/faa`: all of that is named, and nothing else
-            /collections/0/references/2/paths: the identity of `planes` is `/tail`, `/maker`: all of that is named, and nothing else
-            /collections/0/references/3/paths/~1number: `/number` is an integer, and `/faa` of `airports` is a string
-            /collections/0/references/5/paths: the identity of `airports` is `/faa`: all of that is named, and nothing else
-            /collections/0/references/6/paths/~1delay: `/delay` is a number, and `/hour` of `flights` is an integer
+            /collections/0/references/1/paths: the identity of `airports` is `/faa`: map exactly these paths
+            /collections/0/references/2/paths: the identity of `planes` is `/tail`, `/maker`: map exactly these paths
+            /collections/0/references/3/paths/~1number: `/number` is an integer, but `/faa` of `airports` is a string
+            /collections/0/references/5/paths: the identity of `airports` is `/faa`: map exactly these paths
+            /collections/0/references/6/paths/~1delay: `/delay` is a number, but `/hour` of `flights` is an integer
             /collections/0/extends/0/collection: there is no collection `nowhere`
-            /collections/0/extends/1/collection: collection `airports` is not abstract: only what is abstract is extended
-            /collections/0/extends/2/identity: the identity of `journeys` is `/id`: all of that is named, and nothing else"#]],
+            /collections/0/extends/1/collection: collection `airports` is not abstract: only abstract collections can be extended
+            /collections/0/extends/2/identity: the identity of `journeys` is `/id`: map exactly these paths"#]],
     );
     let airports = flights()["collections"][1].clone();
     unfit(
         json!({"collections": [airports, airports]}),
-        expect!["/collections/1/collection: collection `airports` is there twice"],
+        expect!["/collections/1/collection: collection `airports` occurs twice"],
     );
 }
 
@@ -363,21 +363,18 @@ fn what_extends_itself_is_refused() {
     unfit(
         json!({"collections": [one("a", "b"), one("b", "c"), one("c", "a")]}),
         expect![[r#"
-        /collections/0/extends: `a` would belong to itself
-        /collections/1/extends: `b` would belong to itself
-        /collections/2/extends: `c` would belong to itself"#]],
+        /collections/0/extends: `a` would extend itself
+        /collections/1/extends: `b` would extend itself
+        /collections/2/extends: `c` would extend itself"#]],
     );
-    unfit(
-        one("a", "a"),
-        expect!["/extends: `a` would belong to itself"],
-    );
+    unfit(one("a", "a"), expect!["/extends: `a` would extend itself"]);
     let top = json!({"collection": "top", "abstract": true, "identity": ["/id"]});
     let two = json!({"collection": "two", "abstract": true, "identity": ["/x", "/y"], "extends": [
         {"collection": "left", "identity": {"/x": "/id"}}, {"collection": "right", "identity": {"/y": "/id"}},
     ]});
     unfit(
         json!({"collections": [top, one("left", "top"), one("right", "top"), two]}),
-        expect!["/collections/3/extends: it would belong to `top` by two identities"],
+        expect!["/collections/3/extends: it would extend `top` with two different identities"],
     );
     let chain: Vec<Value> = (0..9)
         .map(|number| one(&format!("s{number}"), &format!("s{}", number + 1)))
@@ -387,7 +384,7 @@ fn what_extends_itself_is_refused() {
     unfit(
         json!({"collections": all}),
         expect![
-            "/collections/0/extends: it would belong to more than 8 abstract collections, `extends_max`"
+            "/collections/0/extends: it would extend more than 8 abstract collections (`extends_max`)"
         ],
     );
 }
@@ -424,24 +421,25 @@ fn what_is_there_has_to_fit_with_what_comes() {
     let all = definitions(&flights());
     let changed = json!({"collection": "airports", "identity": ["/code"], "schema": {"required": ["code"], "properties": {"code": {"type": "integer"}}}});
     expect![[r#"
-        collection `flights`, which is there, at `/references/0/paths`: the identity of `airports` is `/code`: all of that is named, and nothing else
-        collection `flights`, which is there, at `/references/2/paths`: the identity of `airports` is `/code`: all of that is named, and nothing else"#]].assert_eq(&lines(all.with(given(&changed)).unwrap_err()));
+        existing collection `flights`, at `/references/0/paths`: the identity of `airports` is `/code`: map exactly these paths
+        existing collection `flights`, at `/references/2/paths`: the identity of `airports` is `/code`: map exactly these paths"#]].assert_eq(&lines(all.with(given(&changed)).unwrap_err()));
     let changed = json!({"collection": "airports", "identity": ["/faa"], "schema": {"required": ["faa"], "properties": {"faa": {"type": "integer"}}}});
     expect![[r#"
-        collection `flights`, which is there, at `/references/0/paths/~1origin`: `/origin` is a string, and `/faa` of `airports` is an integer
-        collection `flights`, which is there, at `/references/2/paths/~1stops~1*~1airport`: `/stops/*/airport` is a string, and `/faa` of `airports` is an integer"#]].assert_eq(&lines(all.with(given(&changed)).unwrap_err()));
+        existing collection `flights`, at `/references/0/paths/~1origin`: `/origin` is a string, but `/faa` of `airports` is an integer
+        existing collection `flights`, at `/references/2/paths/~1stops~1*~1airport`: `/stops/*/airport` is a string, but `/faa` of `airports` is an integer"#]].assert_eq(&lines(all.with(given(&changed)).unwrap_err()));
     expect![[r#"
-        collection `flights`, which is there, at `/references/0/to`: there is no collection `airports`
-        collection `flights`, which is there, at `/references/2/to`: there is no collection `airports`"#]].assert_eq(&lines(all.without(&name("airports")).unwrap_err()));
-    expect!["collection `flights`, which is there, at `/extends/0/collection`: there is no collection `journeys`"].assert_eq(&lines(all.without(&name("journeys")).unwrap_err()));
+        existing collection `flights`, at `/references/0/to`: there is no collection `airports`
+        existing collection `flights`, at `/references/2/to`: there is no collection `airports`"#]]
+    .assert_eq(&lines(all.without(&name("airports")).unwrap_err()));
+    expect!["existing collection `flights`, at `/extends/0/collection`: there is no collection `journeys`"].assert_eq(&lines(all.without(&name("journeys")).unwrap_err()));
     let left = all.without(&name("flights")).unwrap();
     assert_eq!(left.iter().count(), 3);
     assert_eq!(left.without(&name("airports")).unwrap().iter().count(), 2);
-    // Nothing of a file that does not fit was taken.
+    // Nothing of an inconsistent file was accepted.
     assert_eq!(all, definitions(&flights()));
 }
 
-/// Puts a value somewhere in another one, which is chosen by numbers.
+/// Puts a value at a place in another one, which is chosen by numbers.
 fn spoil(value: &mut Value, way: &[usize], with: &Value) {
     let next = match (way.split_first(), value) {
         (Some((at, rest)), Value::Object(all)) if !all.is_empty() => {
@@ -465,7 +463,8 @@ fn spoil(value: &mut Value, way: &[usize], with: &Value) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// A definition of which something is wrong is refused; what is read nevertheless is read again from what is stored of it.
+    /// A damaged definition is rejected; one that is accepted nevertheless is read again from its
+    /// stored form.
     #[test]
     fn a_spoilt_definition_is_refused_or_holds(
         way in prop::collection::vec(any::<usize>(), 1..8),

@@ -1,4 +1,4 @@
-//! Rows of edges that change as little as they can.
+//! Changes of edge rows.
 
 use std::collections::BTreeSet;
 
@@ -6,37 +6,40 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn numbers<const COUNT: usize>(numbers: [i64; COUNT]) -> Vec<DocumentNumber> {
+    numbers.map(DocumentNumber).to_vec()
+}
+
 #[test]
 fn what_stays_keeps_its_place() {
-    let before = [1, 2, 3, 4, 5, 6, 7, 8];
-    // One for another.
-    let after = [1, 2, 3, 4, 5, 6, 8, 9];
-    let order = arranged(&before, &after);
-    assert_eq!(order, [1, 2, 3, 4, 5, 6, 9, 8]);
-    let (gone, new) = changed(&before, &order);
+    let before = numbers([1, 2, 3, 4, 5, 6, 7, 8]);
+    // One target replaced by another.
+    let after = numbers([1, 2, 3, 4, 5, 6, 8, 9]);
+    let order = assign_slots(&before, &after);
+    assert_eq!(order, numbers([1, 2, 3, 4, 5, 6, 9, 8]));
+    let (deleted, inserted) = changed(&before, &order);
+    assert_eq!(deleted, [numbers([5, 6, 7, 8])]);
+    assert_eq!(inserted, [numbers([5, 6, 9, 8])]);
+    // Fewer targets: the last ones fill the freed positions.
     assert_eq!(
-        (gone, new),
-        (vec![&[5, 6, 7, 8][..]], vec![&[5, 6, 9, 8][..]])
+        assign_slots(&before, &numbers([2, 3, 4, 5, 6, 7, 8])),
+        numbers([8, 2, 3, 4, 5, 6, 7])
     );
-    // Fewer: the last take the places of what goes.
-    assert_eq!(
-        arranged(&before, &[2, 3, 4, 5, 6, 7, 8]),
-        [8, 2, 3, 4, 5, 6, 7]
-    );
-    assert!(arranged(&before, &[]).is_empty());
-    // More.
-    assert_eq!(arranged(&[2], &[1, 2, 3]), [2, 1, 3]);
-    assert_eq!(arranged(&[], &[1, 2]), [1, 2]);
+    assert!(assign_slots(&before, &[]).is_empty());
+    // More targets than before.
+    let more = assign_slots(&numbers([2]), &numbers([1, 2, 3]));
+    assert_eq!(more, numbers([2, 1, 3]));
+    assert_eq!(assign_slots(&[], &numbers([1, 2])), numbers([1, 2]));
 }
 
 #[test]
 fn rows_that_are_alike_are_not_written() {
-    let all = [1, 2, 3, 4, 5];
+    let all = numbers([1, 2, 3, 4, 5]);
     assert_eq!(changed(&all, &all), (vec![], vec![]));
-    let (gone, new) = changed(&all, &all[..4]);
-    assert_eq!((gone, new), (vec![&[5][..]], vec![]));
-    let (gone, new) = changed(&[], &all);
-    assert_eq!((gone, new), (vec![], vec![&[1, 2, 3, 4][..], &[5][..]]));
+    let (deleted, inserted) = changed(&all, &all[..4]);
+    assert_eq!((deleted, inserted), (vec![&all[4..]], vec![]));
+    let (deleted, inserted) = changed(&[], &all);
+    assert_eq!((deleted, inserted), (vec![], vec![&all[..4], &all[4..]]));
 }
 
 proptest! {
@@ -46,18 +49,19 @@ proptest! {
         between in prop::collection::btree_set(0_i64..40, 0..20),
         after in prop::collection::btree_set(0_i64..40, 0..20),
     ) {
-        let sorted = |set: &BTreeSet<i64>| set.iter().copied().collect::<Vec<_>>();
-        let before = arranged(&sorted(&before), &sorted(&between));
-        let order = arranged(&before, &sorted(&after));
+        let sorted = |set: &BTreeSet<i64>| set.iter().copied().map(DocumentNumber).collect::<Vec<_>>();
+        let before = assign_slots(&sorted(&before), &sorted(&between));
+        let order = assign_slots(&before, &sorted(&after));
         prop_assert_eq!(order.len(), after.len());
+        let after: BTreeSet<DocumentNumber> = sorted(&after).into_iter().collect();
         prop_assert_eq!(order.iter().copied().collect::<BTreeSet<_>>(), after.clone());
         let (gone, new) = changed(&before, &order);
         let came = after.iter().filter(|target| !before.contains(target)).count();
         let went = before.iter().filter(|target| !after.contains(target)).count();
-        // What goes may be filled by one from the last row.
+        // A freed position may be filled from the last row.
         prop_assert!(new.len() <= came + went);
         prop_assert!(gone.len() <= came + 2 * went);
-        let mut rows: BTreeSet<&[i64]> = before.chunks(WIDTH).collect();
+        let mut rows: BTreeSet<&[DocumentNumber]> = before.chunks(WIDTH).collect();
         for row in gone {
             prop_assert!(rows.remove(row));
         }

@@ -1,4 +1,4 @@
-//! Canonical identities, their aliases, and what is the same.
+//! Canonical identities, aliases and equality.
 
 use expect_test::expect;
 use serde_json::json;
@@ -22,7 +22,7 @@ fn the_canonical_form() {
     ];
     expect![[r#"["a \"quoted\"\\ä\n",1,-2.5,true,false,""]"#]].assert_eq(&identity(&values));
     assert_eq!(Identity::of(&values).unwrap().values(), values);
-    // A text that looks like a number is none, and parts do not run into each other.
+    // A text that looks like a number is a text, and parts are kept apart.
     assert_ne!(identity(&[json!("1")]), identity(&[json!(1)]));
     assert_ne!(
         identity(&[json!("a,b")]),
@@ -79,7 +79,7 @@ fn what_cannot_be_part_of_an_identity() {
     assert_eq!(error, "an identity has at most 4096 bytes");
 }
 
-/// These are in databases: they never change.
+/// These aliases are stored in databases: they must never change.
 #[test]
 fn aliases_stay_what_they_are() {
     let airports = Namespace::of(&"airports".parse().unwrap());

@@ -1,19 +1,21 @@
-//! Numbers by their text: an integer of 64 bits, or the double whose shortest decimal form is numerically what was written.
+//! Numbers by their text: a 64-bit integer, or a double whose shortest decimal form equals the
+//! number written.
 //!
-//! Anything else would come back from most readers as another number than the one that was sent.
+//! Most readers would return any other number changed.
 
 use serde_json::Number;
 
-/// Digits that the shortest form of a double never exceeds.
+/// Maximum digits of the shortest form of a double.
 const DOUBLE_DIGITS_MAX: u32 = 17;
 
-/// Digits that every double keeps: a decimal number of so many is the shortest form of the double next to it.
+/// Digits that every double preserves: a decimal number with no more is the shortest form of the
+/// nearest double.
 const DOUBLE_DIGITS_KEPT: u32 = 15;
 
-/// How many bytes at the beginning are a number as JSON has it.
+/// Length of the JSON number at the beginning, in bytes.
 ///
 /// # Errors
-/// After how many bytes there is none.
+/// The offset at which no number can continue.
 pub(super) fn length(bytes: &[u8]) -> Result<usize, usize> {
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let digits = |mut at: usize| {
@@ -41,9 +43,10 @@ pub(super) fn length(bytes: &[u8]) -> Result<usize, usize> {
     Ok(at)
 }
 
-/// The number that a text is, and how many bytes it takes without an exponent. The text is a number as JSON has it.
+/// Parses a JSON number; returns it with its size in bytes when written without an exponent.
 ///
 /// # Errors
+/// A message: the number cannot be represented.
 /// Why it is not held.
 pub(super) fn read(text: &str) -> Result<(Number, usize), String> {
     let has_exponent = text.contains(['e', 'E']);
@@ -56,9 +59,12 @@ pub(super) fn read(text: &str) -> Result<(Number, usize), String> {
             },
         };
     }
-    // So few digits are kept by a double, and most numbers have no more. What is whole is an integer.
+    // Fast path: a double preserves this many digits, and most numbers have no more. Whole numbers
+    // become integers.
     if !has_exponent && text.len() <= DOUBLE_DIGITS_KEPT as usize + 1 {
-        let double: f64 = text.parse().expect("a number of JSON is one of Rust");
+        let double: f64 = text
+            .parse()
+            .expect("every JSON number can be parsed as a double");
         if double.fract() != 0.0
             && let Some(number) = Number::from_f64(double)
         {
@@ -68,12 +74,13 @@ pub(super) fn read(text: &str) -> Result<(Number, usize), String> {
     of_double(text, has_exponent)
 }
 
-/// The same of any text, looking at each digit.
+/// The general case, digit by digit.
 fn of_double(text: &str, has_exponent: bool) -> Result<(Number, usize), String> {
     let written = Decimal::of(text).ok_or_else(|| not_held(text))?;
-    let written_out_bytes = match has_exponent {
-        true => written.written_out_bytes(),
-        false => text.len(),
+    let written_out_bytes = if has_exponent {
+        written.written_out_bytes()
+    } else {
+        text.len()
     };
     if let Some(integer) = written.integer() {
         return Ok((integer, written_out_bytes));
@@ -81,7 +88,9 @@ fn of_double(text: &str, has_exponent: bool) -> Result<(Number, usize), String> 
     if written.digits > DOUBLE_DIGITS_MAX {
         return Err(not_held(text));
     }
-    let double: f64 = text.parse().expect("a number of JSON is one of Rust");
+    let double: f64 = text
+        .parse()
+        .expect("every JSON number can be parsed as a double");
     let is_plain = (1e-290..1e290).contains(&double.abs());
     let is_held = match double.is_finite() && double != 0.0 {
         true if is_plain && written.digits <= DOUBLE_DIGITS_KEPT => true,
@@ -100,12 +109,11 @@ fn of_double(text: &str, has_exponent: bool) -> Result<(Number, usize), String> 
 #[cold]
 fn not_held(text: &str) -> String {
     let text = crate::model::cut(text, 40);
-    format!(
-        "the number {text} is not held exactly by a 64-bit integer or a double: send it as a string"
-    )
+    format!("the number {text} has no exact 64-bit integer or double: send it as a string")
 }
 
-/// A decimal number: `mantissa` times ten to the power of `exponent`. The mantissa ends in no zero, so that equal numbers are equal.
+/// A decimal number `mantissa * 10^exponent`. The mantissa has no trailing zero, so that equal
+/// numbers are equal.
 #[derive(Debug, PartialEq, Eq)]
 struct Decimal {
     is_negative: bool,
@@ -115,10 +123,10 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// None: it has more digits than anything holds.
+    /// Parses a number; none if it has more digits than any supported type holds.
     fn of(text: &str) -> Option<Self> {
         let (number, exponent) = match text.split_once(['e', 'E']) {
-            // An exponent that is out of all bounds is as good as the greatest.
+            // An exponent out of range is treated as the largest.
             Some((number, exponent)) => (number, signed(exponent)),
             None => (text, 0),
         };
@@ -152,7 +160,7 @@ impl Decimal {
         Some(decimal)
     }
 
-    /// Adds a digit that comes after zeros: `places` counts it and them.
+    /// Appends a digit; `places` counts it and the zeros before it.
     fn push(&mut self, places: u32, digit: u8) -> Option<()> {
         let places = match self.mantissa {
             0 => 1,
@@ -170,30 +178,32 @@ impl Decimal {
     fn integer(&self) -> Option<Number> {
         let power = 10_u64.checked_pow(u32::try_from(self.exponent).ok()?)?;
         let size = self.mantissa.checked_mul(power)?;
-        match self.is_negative {
-            true => 0_i64.checked_sub_unsigned(size).map(Number::from),
-            false => Some(size.into()),
+        if self.is_negative {
+            0_i64.checked_sub_unsigned(size).map(Number::from)
+        } else {
+            Some(size.into())
         }
     }
 
-    /// Bytes of it without an exponent.
+    /// Its size in bytes when written without an exponent.
     fn written_out_bytes(&self) -> usize {
         let digits = u64::from(self.digits);
         let places = self.exponent.unsigned_abs();
-        let bytes = match self.exponent < 0 {
-            // With a point, and a zero before it where there is nothing else.
-            true => digits.max(places).saturating_add(2),
-            false => digits.saturating_add(places),
+        let bytes = if self.exponent < 0 {
+            digits.max(places).saturating_add(2)
+        } else {
+            digits.saturating_add(places)
         };
         let bytes = bytes.saturating_add(self.is_negative.into());
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 }
 
-/// An exponent, or the nearest that is held.
+/// Parses an exponent, clamped to the range of `i64`.
 fn signed(text: &str) -> i64 {
-    text.parse().unwrap_or(match text.starts_with('-') {
-        true => i64::MIN,
-        false => i64::MAX,
+    text.parse().unwrap_or(if text.starts_with('-') {
+        i64::MIN
+    } else {
+        i64::MAX
     })
 }

@@ -1,4 +1,4 @@
-//! Named cases, and every text that serde_json reads or refuses as an oracle.
+//! Named cases, and a property test with serde_json as an oracle.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn parse(text: &str) -> Value {
 fn refused(bytes: &[u8]) -> String {
     match read(bytes, BOUNDS) {
         Ok(value) => panic!("read as {value}"),
-        Err(Refusal::Wrong { at, violation }) => {
+        Err(JsonError::Wrong { at, violation }) => {
             assert!(violation.message.ends_with(&format!("at byte {at}")));
             violation.to_string()
         }
@@ -70,22 +70,22 @@ fn what_is_wrong_is_said_with_its_place() {
             "'a'",
         ],
         expect![[r#"
-              ->  a value is expected, but the text ends, at byte 0
-                ->  a value is expected, but the text ends, at byte 2
-            {  ->  the name of a property is expected, but the text ends, at byte 1
-            [1,  ->  /1: a value is expected, but the text ends, at byte 3
-            [1 2]  ->  `,` or `]` is expected, not '2', at byte 3
-            {"a"}  ->  `:` is expected, not '}', at byte 4
-            {"a":}  ->  /a: a value is expected, not '}', at byte 5
-            {"a":1,}  ->  the name of a property is expected, not '}', at byte 7
-            {a:1}  ->  the name of a property is expected, not 'a', at byte 1
-            [1,]  ->  /1: a value is expected, not ']', at byte 3
-            nul  ->  a value is expected, not 'n', at byte 0
-            True  ->  a value is expected, not 'T', at byte 0
-            {} {}  ->  the end is expected, not '{', at byte 3
+              ->  expected a value, but the text ends, at byte 0
+                ->  expected a value, but the text ends, at byte 2
+            {  ->  expected the name of a property, but the text ends, at byte 1
+            [1,  ->  /1: expected a value, but the text ends, at byte 3
+            [1 2]  ->  expected `,` or `]`, found '2', at byte 3
+            {"a"}  ->  expected `:`, found '}', at byte 4
+            {"a":}  ->  /a: expected a value, found '}', at byte 5
+            {"a":1,}  ->  expected the name of a property, found '}', at byte 7
+            {a:1}  ->  expected the name of a property, found 'a', at byte 1
+            [1,]  ->  /1: expected a value, found ']', at byte 3
+            nul  ->  expected a value, found 'n', at byte 0
+            True  ->  expected a value, found 'T', at byte 0
+            {} {}  ->  expected the end, found '{', at byte 3
             {"a":{"b":[0,"x]}}  ->  /a/b/1: this string does not end, at byte 13
-            {"a/b":{"~":[0,tru]}}  ->  /a~1b/~0/1: a value is expected, not 't', at byte 15
-            'a'  ->  a value is expected, not '\'', at byte 0"#]],
+            {"a/b":{"~":[0,tru]}}  ->  /a~1b/~0/1: expected a value, found 't', at byte 15
+            'a'  ->  expected a value, found '\'', at byte 0"#]],
     );
 }
 
@@ -93,7 +93,7 @@ fn what_is_wrong_is_said_with_its_place() {
 fn a_byte_order_mark_is_not_json() {
     assert_eq!(
         refused("\u{feff}{}".as_bytes()),
-        "a value is expected, not '\\u{feff}', at byte 0"
+        "expected a value, found '\\u{feff}', at byte 0"
     );
 }
 
@@ -102,8 +102,8 @@ fn a_property_is_there_once() {
     check(
         &[r#"{"a":1,"b":{"c":1,"\u0063":2}}"#, r#"{"a":1,"a":1}"#],
         expect![[r#"
-            {"a":1,"b":{"c":1,"\u0063":2}}  ->  /b/c: this property is there twice, at byte 18
-            {"a":1,"a":1}  ->  /a: this property is there twice, at byte 7"#]],
+            {"a":1,"b":{"c":1,"\u0063":2}}  ->  /b/c: this property occurs twice, at byte 18
+            {"a":1,"a":1}  ->  /a: this property occurs twice, at byte 7"#]],
     );
 }
 
@@ -129,23 +129,29 @@ fn strings_are_text() {
             {"\u0000":1}  ->  U+0000 cannot be stored, at byte 2
             "a
             b"  ->  a control character, U+000A, is not escaped, at byte 2
-            "\x"  ->  a backslash comes before one of `"\/bfnrtu`, here it does not, at byte 1
-            "\  ->  a backslash comes before one of `"\/bfnrtu`, here it does not, at byte 1
-            "\u12"  ->  four hexadecimal digits come after `\u`, at byte 1
-            "\u12G4"  ->  four hexadecimal digits come after `\u`, at byte 1
-            "\u+123"  ->  four hexadecimal digits come after `\u`, at byte 1
-            "\ud800"  ->  half of a surrogate pair is no character, at byte 1
-            "\ud800\u0041"  ->  half of a surrogate pair is no character, at byte 1
-            "\udc00"  ->  half of a surrogate pair is no character, at byte 1
-            "\ud800\ud800"  ->  half of a surrogate pair is no character, at byte 1"#]],
+            "\x"  ->  a backslash must be followed by one of `"\/bfnrtu`, at byte 1
+            "\  ->  a backslash must be followed by one of `"\/bfnrtu`, at byte 1
+            "\u12"  ->  `\u` must be followed by four hexadecimal digits, at byte 1
+            "\u12G4"  ->  `\u` must be followed by four hexadecimal digits, at byte 1
+            "\u+123"  ->  `\u` must be followed by four hexadecimal digits, at byte 1
+            "\ud800"  ->  half of a surrogate pair is not a character, at byte 1
+            "\ud800\u0041"  ->  half of a surrogate pair is not a character, at byte 1
+            "\udc00"  ->  half of a surrogate pair is not a character, at byte 1
+            "\ud800\ud800"  ->  half of a surrogate pair is not a character, at byte 1"#]],
     );
 }
 
 #[test]
 fn only_utf_8_is_text() {
-    assert_eq!(refused(b"{\"a\":\"\xff\"}"), "this is not UTF-8, at byte 6");
-    assert_eq!(refused(b"\"\xed\xa0\x80\""), "this is not UTF-8, at byte 1");
-    assert_eq!(refused(b"\"\xc3"), "this is not UTF-8, at byte 1");
+    assert_eq!(
+        refused(b"{\"a\":\"\xff\"}"),
+        "the text is not UTF-8, at byte 6"
+    );
+    assert_eq!(
+        refused(b"\"\xed\xa0\x80\""),
+        "the text is not UTF-8, at byte 1"
+    );
+    assert_eq!(refused(b"\"\xc3"), "the text is not UTF-8, at byte 1");
     assert_eq!(
         refused(b"\"a\0b\""),
         "a control character, U+0000, is not escaped, at byte 2"
@@ -156,12 +162,18 @@ fn only_utf_8_is_text() {
 fn depth_is_bounded() {
     let deep = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
     parse(&deep(64));
-    assert!(refused(deep(65).as_bytes()).ends_with("it is nested deeper than 64, at byte 64"));
-    // What would end any recursion that is not bounded.
+    assert!(
+        refused(deep(65).as_bytes()).ends_with("it is nested deeper than 64 levels, at byte 64")
+    );
+    // Deep enough to overflow the stack of an unbounded recursion.
     let bottomless = "[".repeat(1_000_000);
-    assert!(refused(bottomless.as_bytes()).ends_with("it is nested deeper than 64, at byte 64"));
+    assert!(
+        refused(bottomless.as_bytes()).ends_with("it is nested deeper than 64 levels, at byte 64")
+    );
     let objects = r#"{"a":"#.repeat(200_000);
-    assert!(refused(objects.as_bytes()).ends_with("it is nested deeper than 64, at byte 320"));
+    assert!(
+        refused(objects.as_bytes()).ends_with("it is nested deeper than 64 levels, at byte 320")
+    );
 }
 
 #[test]
@@ -171,7 +183,7 @@ fn size_is_bounded() {
         depth_max: 3,
     };
     assert!(read(b"[1,2,3,45]", bounds).is_ok());
-    let too_large = Refusal::TooLarge {
+    let too_large = JsonError::TooLarge {
         bytes: 11,
         bytes_max: 10,
     };
@@ -186,7 +198,7 @@ fn size_is_bounded() {
 
 #[test]
 fn numbers_are_counted_as_postgresql_writes_them() {
-    // Each would be 300 zeros where it is read again.
+    // Each would take 300 zeros when written without an exponent.
     let many = format!("[{}0]", "1e-300,".repeat(100_000));
     assert!(refused(many.as_bytes()).starts_with("TooLarge"));
     let many = format!("[{}0]", "1.5e300,".repeat(100_000));
@@ -209,7 +221,7 @@ fn a_document_is_an_object() {
         assert!(
             error
                 .to_string()
-                .contains(&format!("a document is an object, this is {kind}")),
+                .contains(&format!("a document must be an object, but this is {kind}")),
             "{error}"
         );
     }
@@ -307,20 +319,20 @@ fn what_looks_like_a_number_is_none() {
             "1_000",
         ],
         expect![[r#"
-            01  ->  the end is expected, not '1', at byte 1
-            -  ->  a digit is expected, but the text ends, at byte 1
-            -a  ->  a digit is expected, not 'a', at byte 1
-            1.  ->  a digit is expected, but the text ends, at byte 2
-            1.e5  ->  a digit is expected, not 'e', at byte 2
-            .5  ->  a value is expected, not '.', at byte 0
-            +1  ->  a value is expected, not '+', at byte 0
-            1e  ->  a digit is expected, but the text ends, at byte 2
-            1e+  ->  a digit is expected, but the text ends, at byte 3
-            NaN  ->  a value is expected, not 'N', at byte 0
-            Infinity  ->  a value is expected, not 'I', at byte 0
-            -Infinity  ->  a digit is expected, not 'I', at byte 1
-            0x10  ->  the end is expected, not 'x', at byte 1
-            1_000  ->  the end is expected, not '_', at byte 1"#]],
+            01  ->  expected the end, found '1', at byte 1
+            -  ->  expected a digit, but the text ends, at byte 1
+            -a  ->  expected a digit, found 'a', at byte 1
+            1.  ->  expected a digit, but the text ends, at byte 2
+            1.e5  ->  expected a digit, found 'e', at byte 2
+            .5  ->  expected a value, found '.', at byte 0
+            +1  ->  expected a value, found '+', at byte 0
+            1e  ->  expected a digit, but the text ends, at byte 2
+            1e+  ->  expected a digit, but the text ends, at byte 3
+            NaN  ->  expected a value, found 'N', at byte 0
+            Infinity  ->  expected a value, found 'I', at byte 0
+            -Infinity  ->  expected a digit, found 'I', at byte 1
+            0x10  ->  expected the end, found 'x', at byte 1
+            1_000  ->  expected the end, found '_', at byte 1"#]],
     );
 }
 
@@ -351,12 +363,13 @@ proptest! {
         for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
             let read = parse(&text);
             prop_assert!(crate::core::identity::is_same(&read, &value), "{text} -> {read}");
-            // And what was read stays as it is.
+            // A value that was read is read again unchanged.
             prop_assert_eq!(parse(&read.to_string()), read);
         }
     }
 
-    /// Texts that are nearly JSON: whatever is read, serde_json reads as the same; whatever serde_json refuses, is refused.
+    /// Texts that are nearly JSON: those accepted have the same value in serde_json, and those that
+    /// serde_json rejects are rejected.
     #[test]
     fn nothing_is_read_that_is_no_json(
         parts in prop::collection::vec(prop::sample::select(vec![
@@ -376,7 +389,8 @@ proptest! {
         }
     }
 
-    /// Any number: it is read exactly when the text that comes of it is numerically the one that was sent.
+    /// Any number is accepted exactly if its text after parsing is numerically the text that was
+    /// sent.
     #[test]
     fn a_number_is_read_if_nothing_is_lost(
         sign in prop::sample::select(vec!["", "-"]),
@@ -387,10 +401,7 @@ proptest! {
         let text = format!("{sign}{whole}{fraction}{exponent}");
         let held = read(text.as_bytes(), BOUNDS).ok().map(|value| value.to_string());
         let double: f64 = text.parse().unwrap();
-        let nearest = match double.is_finite() {
-            true => Some(exact(&format!("{double:e}"))),
-            false => None,
-        };
+        let nearest = if double.is_finite() { Some(exact(&format!("{double:e}"))) } else { None };
         let written = exact(&text);
         match held {
             Some(held) => prop_assert_eq!(exact(&held), written, "{}", text),
@@ -407,7 +418,8 @@ proptest! {
     }
 }
 
-/// A decimal number as its sign, its digits without zeros around them, and its exponent; by text alone.
+/// A decimal number as its sign, its digits without surrounding zeros, and its exponent, computed
+/// from the text alone.
 fn exact(text: &str) -> (bool, String, i64) {
     let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let exponent: i64 = exponent.parse().unwrap();

@@ -1,4 +1,4 @@
-//! What operations answer.
+//! Responses of operations.
 
 use std::collections::BTreeMap;
 
@@ -8,64 +8,83 @@ use super::schemas;
 use crate::model::CollectionName;
 
 pub(super) const JSON: &str = "application/json";
-/// A line for each document.
+/// Media type of one JSON document a line.
 pub(super) const NDJSON: &str = "application/x-ndjson";
 
-/// What any request may be answered by: it stands before whoever answers it.
+/// Error statuses of any request, from layers before its handler.
 const ALWAYS: &[&str] = &["401", "403", "429", "431", "500", "503", "504"];
 
-/// Why something is not done, by status.
+/// Descriptions of error responses by status.
 const PROBLEMS: [(&str, &str); 14] = [
     (
         "400",
-        "`validation_failed`: the document is not what its collection allows, or a patch cannot be applied; `violations` has a JSON pointer and a message for each reason. `identity_immutable`: a document does not get another identity here. `query_invalid`, `parameter_invalid`, `json_malformed`, `json_invalid`: what is asked for cannot be read. `embedded_too_large`: what is to be embedded takes more than it may. `invalid_request`: there is no such database.",
+        "`validation_failed`: the document does not match its collection's definition, or a \
+         patch cannot be applied; `violations` has a JSON pointer and a message for each reason. \
+         `identity_immutable`: the identity of documents of this collection cannot be changed. \
+         `query_invalid`, `parameter_invalid`, `json_malformed`, `json_invalid`: the request \
+         cannot be parsed. `embedded_too_large`: the embedded documents exceed their size limit. \
+         `invalid_request`: the database does not exist.",
     ),
-    ("401", "There is no token, or it is not valid."),
+    ("401", "The token is missing or not valid."),
     (
         "403",
-        "`scope_missing`: the token has the scope neither for documents nor for those of one collection, such as `documents/flights:read`. `access_denied`: it has none for this collection, or lacks a claim.",
+        "`scope_missing`: the token has the scope neither for documents nor for those of one \
+         collection, such as `documents/flights:read`. `access_denied`: the token has no scope for \
+         this collection, or lacks a claim.",
     ),
     (
         "404",
-        "`not_found`: there is no such document. `collection_not_found`: the collection is not declared any more.",
+        "`not_found`: the document does not exist. `collection_not_found`: the collection is no \
+         longer declared.",
     ),
     (
         "409",
-        "`unresolved_reference`: `references` has what is not there. `still_referenced`: `referrers` has how many refer to it, and the first of them. `identity_conflict`: another document has this identity. `not_deleted`: it is there, and no version was named. `idempotency_key_reused`: the key is of another request.",
+        "`unresolved_reference`: `references` lists the references without a target. \
+         `still_referenced`: `referrers` has the number of documents that refer to the document, \
+         and the first of them. `identity_conflict`: another document has this identity. \
+         `not_deleted`: the document exists, and no version to restore is given. \
+         `idempotency_key_reused`: the key was used for another request.",
     ),
     (
         "410",
-        "`changes_gone`: what came after this position is forgotten already, or the database has not reached it: it was restored to an earlier state.",
+        "`changes_gone`: the changes after this position are no longer kept, or the database has \
+         not reached the position because it was restored to an earlier state.",
     ),
     (
         "412",
-        "`version_mismatch`: the document is not as `If-Match` or `If-None-Match` wants it; `etag` has its version, if there is one.",
+        "`version_mismatch`: the document's version does not satisfy `If-Match` or \
+         `If-None-Match`; `etag` has its version if the document exists.",
     ),
     (
         "413",
-        "`payload_too_large`, `body_too_large`: the body is larger than it may be, or has too many lines or operations.",
+        "`payload_too_large`, `body_too_large`: the body exceeds its size limit, or has too many \
+         lines or operations.",
     ),
     (
         "415",
-        "`content_type_unsupported`: the body is not of a type that is read here.",
+        "`content_type_unsupported`: the operation does not accept the content type of the body.",
     ),
     (
         "429",
-        "`limit_exceeded`: the tenant has its share of what may wait or run, or more would follow from this write than may.",
+        "`limit_exceeded`: the tenant uses its share of the requests that may wait or run, or \
+         the write affects too many documents.",
     ),
     (
         "431",
-        "`head_too_large`: there are too many headers, or they and the path are too long.",
+        "`head_too_large`: the request has too many headers, or its headers and path are too \
+         long.",
     ),
-    ("500", "The server failed at this request."),
+    ("500", "The server failed to process the request."),
     (
         "503",
-        "The server, or its database, cannot answer at the moment. `overloaded`: as much waits or runs as may. `query_timeout`: the query takes longer than it may.",
+        "The server or its database cannot answer at the moment. `overloaded`: the maximum \
+         number of requests is waiting or running. `query_timeout`: the query exceeded its \
+         timeout.",
     ),
-    ("504", "`request_timed_out`: the answer took too long."),
+    ("504", "`request_timed_out`: the response took too long."),
 ];
 
-/// The problems, for `components/responses`.
+/// The error responses, for `components/responses`.
 pub(super) fn problems() -> Map<String, Value> {
     let each = PROBLEMS.into_iter().map(|(status, description)| {
         let schema = schemas::to(schemas::PROBLEM);
@@ -76,12 +95,12 @@ pub(super) fn problems() -> Map<String, Value> {
         match status {
             "401" => {
                 problem["headers"] = json!({"WWW-Authenticate": {
-                    "description": "How to say who asks.", "required": true, "schema": {"type": "string"},
+                    "description": "The authentication scheme to use.", "required": true, "schema": {"type": "string"},
                 }});
             }
             "429" | "503" => {
                 problem["headers"] = json!({"Retry-After": {
-                    "description": "Seconds after which trying again can help, where it can.", "schema": {"type": "integer", "minimum": 0},
+                    "description": "Seconds to wait before a retry, if a retry can help.", "schema": {"type": "integer", "minimum": 0},
                 }});
             }
             _ => {}
@@ -95,7 +114,8 @@ fn component(status: &str) -> String {
     format!("documents.{status}")
 }
 
-/// The answers of an operation: the good ones, and with which statuses it may be refused beside those that hold for all.
+/// Responses of an operation: the successful ones, its own error statuses, and those of all
+/// operations.
 pub(super) fn answers<const N: usize>(good: [(&str, Value); N], problems: &[&str]) -> Value {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     all.extend(good.map(|(status, answer)| (status.to_owned(), answer)));
@@ -107,17 +127,17 @@ pub(super) fn answers<const N: usize>(good: [(&str, Value); N], problems: &[&str
     Value::Object(all.into_iter().collect())
 }
 
-/// A JSON body.
+/// A response with a JSON body.
 pub(super) fn json_of(description: &str, schema: Value) -> Value {
     json!({"description": description, "content": {JSON: {"schema": schema}}})
 }
 
-/// No body, and a document's version.
+/// A response without a body, with the document's version as `ETag`.
 pub(super) fn done(description: &str) -> Value {
     json!({"description": description, "headers": etag()})
 }
 
-/// A document that was written, and what may be asked of it next.
+/// The response to a write, with links to operations on the document.
 pub(super) fn written(name: &CollectionName, description: &str) -> Value {
     let mut answer = json_of(description, schemas::to(schemas::WRITTEN));
     answer["headers"] = etag();

@@ -1,8 +1,8 @@
-//! What operations take beside bodies.
+//! Parameters of operations.
 
 use serde_json::{Map, Value, json};
 
-use super::Served;
+use super::OpenApiContext;
 use crate::core::collection::Collection;
 use crate::core::definition::{IdentityPart, QueryPath};
 use crate::core::query::FILTERS_MAX;
@@ -22,20 +22,20 @@ pub(super) const VERSION: &str = "documents.version";
 pub(super) const COLLECTION: &str = "documents.collection";
 pub(super) const AFTER: &str = "documents.after";
 
-/// One of [`all`].
+/// A reference to one of [`all`].
 pub(super) fn shared(name: &str) -> Value {
     json!({"$ref": format!("#/components/parameters/{name}")})
 }
 
-/// Those that are alike for all collections, for `components/parameters`.
-pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
+/// Parameters shared by all collections, for `components/parameters`.
+pub(super) fn all(served: &OpenApiContext<'_>) -> Map<String, Value> {
     let all = [
         (ID, id()),
         (
             DATABASE,
             query(
                 "database",
-                "The database; may be left out where no other has collections.",
+                "The database. It may be omitted if no other database has collections.",
                 json!({"type": "string", "enum": [served.database]}),
             ),
         ),
@@ -43,7 +43,8 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             DURABILITY,
             query(
                 "durability",
-                "`relaxed`: a crash of the server may take back the last second, for loads that can be repeated.",
+                "With `relaxed`, a crash of the server may lose the writes of the last second: \
+                 for loads that can be repeated.",
                 json!({"type": "string", "enum": ["full", "relaxed"], "default": "full"}),
             ),
         ),
@@ -51,7 +52,8 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             IDEMPOTENCY_KEY,
             header(
                 "Idempotency-Key",
-                "The request is done once, however often it comes with this: a string of RFC 8941, or what is in it alone.",
+                "The request is carried out once, even if it is sent several times with this \
+                 key. The key is a string of RFC 8941, with or without its quotes.",
                 // Such as `8e03978e` or `"8e03978e"`.
                 json!({"type": "string", "pattern": "^(?:[!-~]{1,255}|\"[!-~]{1,255}\")$"}),
             ),
@@ -60,7 +62,8 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             IF_MATCH,
             header(
                 "If-Match",
-                "Only if the document has one of these versions; `*`: only if it is there. Not together with `If-None-Match`.",
+                "The request is carried out only if the document has one of these versions; with \
+                 `*`, only if it exists. The header cannot be combined with `If-None-Match`.",
                 versions(),
             ),
         ),
@@ -68,7 +71,9 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             IF_NONE_MATCH,
             header(
                 "If-None-Match",
-                "Only if the document has none of these versions; `*`: only if it is not there. Not together with `If-Match`.",
+                "The request is carried out only if the document has none of these versions; \
+                 with `*`, only if it does not exist. The header cannot be combined with \
+                 `If-Match`.",
                 versions(),
             ),
         ),
@@ -76,7 +81,7 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             FIELDS,
             list(
                 "fields",
-                "These paths of the document alone.",
+                "The paths of the document to return. Without it, the whole document is returned.",
                 json!({"type": "string", "pattern": "^(?:/(?:[^/~,]|~[01])*)+$"}),
             ),
         ),
@@ -84,7 +89,8 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             META,
             query(
                 "meta",
-                "Whether it comes with its version, when it was made and changed, and by whom.",
+                "Whether to return the document's version, times of creation and last change, \
+                 and the ids of the tokens that created and changed it.",
                 json!({"type": "boolean", "default": false}),
             ),
         ),
@@ -92,7 +98,8 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             COUNT,
             query(
                 "count",
-                "Whether all are counted: one by one, or as the planner thinks.",
+                "Whether to return the number of all matches: `exact` counts them, `planned` \
+                 returns the planner's estimate.",
                 json!({"type": "string", "enum": ["exact", "planned", "none"], "default": "none"}),
             ),
         ),
@@ -100,7 +107,7 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             CURSOR,
             query(
                 "cursor",
-                "The `next` of the page before.",
+                "The `next` of the previous page.",
                 json!({"type": "string"}),
             ),
         ),
@@ -109,7 +116,8 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             VERSION,
             query(
                 "version",
-                "The document as it was at this version; without it, as it was when it was deleted.",
+                "The version to restore. Without it, a deleted document is restored in its last \
+                 version.",
                 json!({"type": "integer", "format": "int32", "minimum": 1}),
             ),
         ),
@@ -117,7 +125,7 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             COLLECTION,
             query(
                 "collection",
-                "Of this collection alone.",
+                "Return only changes of this collection.",
                 json!({"type": "string"}),
             ),
         ),
@@ -125,7 +133,8 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             AFTER,
             query(
                 "after",
-                "Those after this position; without it, those after the last that there is.",
+                "Return changes after this position. Without it, changes after the current end \
+                 of the feed are returned.",
                 json!({"type": "integer", "format": "int64", "minimum": 0}),
             ),
         ),
@@ -141,31 +150,32 @@ fn id() -> Value {
     })
 }
 
-fn limit(served: &Served<'_>) -> Value {
+fn limit(served: &OpenApiContext<'_>) -> Value {
     query(
         "limit",
-        "How many of them a page has.",
+        "The maximum number of items in a page.",
         json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": served.page_max, "default": served.page_usual}),
     )
 }
 
-/// The identity that one of a collection's documents has.
+/// The identity of a document to look up.
 pub(super) fn identity(parts: &[IdentityPart]) -> Value {
-    let paths: Vec<String> = parts
+    let paths = parts
         .iter()
         .map(|part| format!("`{}`", part.path))
-        .collect();
-    let paths = paths.join(", ");
+        .collect::<Vec<String>>()
+        .join(", ");
     query(
         "identity",
         &format!(
-            "The identity of the one that is looked for, as JSON: an object that has {paths} where documents do. Nothing else is asked beside it."
+            "The identity of the document to find, as a JSON object that has {paths} at the same \
+             paths as the document. It cannot be combined with conditions, a sort or a cursor."
         ),
         json!({"type": "string", "contentMediaType": "application/json"}),
     )
 }
 
-/// The conditions and the order that a collection's documents are found by.
+/// Filters and order of queries on a collection.
 pub(super) fn of_query(paths: &[QueryPath]) -> Vec<Value> {
     if paths.is_empty() {
         return Vec::new();
@@ -176,30 +186,32 @@ pub(super) fn of_query(paths: &[QueryPath]) -> Vec<Value> {
         "^(?:{})(?: *(?:=|!=|<=?|>=?)| +(?:in|prefix|exists)(?: |$))",
         each.join("|")
     );
-    let sorts = paths
+    let sorts: Vec<String> = paths
         .iter()
-        .flat_map(|path| [path.clone(), format!("-{path}")]);
-    let sorts: Vec<String> = sorts.collect();
+        .flat_map(|path| [path.clone(), format!("-{path}")])
+        .collect();
     let filter = json!({
         "name": "filter", "in": "query", "required": false,
-        "description": "A condition: a path, one of =, !=, <, <=, >, >=, in, prefix and exists, and a value, such as `/a = 1`. Where there are several, all hold.",
+        "description": "A condition: a path, one of =, !=, <, <=, >, >=, in, prefix and exists, and a value, such as `/a = 1`. Several conditions are combined with AND.",
         "schema": {"type": "array", "maxItems": FILTERS_MAX, "items": {"type": "string", "pattern": condition}},
     });
     let sort = query(
         "sort",
-        "A path; `-` before it: the largest first.",
+        "The path to sort by, with `-` before it for descending order.",
         json!({"type": "string", "enum": sorts}),
     );
     vec![filter, sort]
 }
 
-/// The references of a collection, what they are to being asked for as well.
+/// References of a collection whose targets can be embedded.
 pub(super) fn embed(collection: &Collection) -> Option<Value> {
-    let names = collection.references().map(|(name, ..)| name.as_str());
-    let names: Vec<&str> = names.collect();
+    let names: Vec<&str> = collection
+        .references()
+        .map(|(name, ..)| name.as_str())
+        .collect();
     let embed = list(
         "embed",
-        "What these references are to comes along.",
+        "The references whose targets are embedded in the response.",
         json!({"type": "string", "enum": names}),
     );
     (!names.is_empty()).then_some(embed)
@@ -209,7 +221,7 @@ fn query(name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": "query", "required": false, "description": description, "schema": schema})
 }
 
-/// Things with commas between them.
+/// A parameter with a comma-separated list.
 fn list(name: &str, description: &str, item: Value) -> Value {
     let schema = json!({"type": "array", "minItems": 1, "items": item});
     let mut list = query(name, description, schema);
@@ -222,12 +234,12 @@ fn header(name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": "header", "required": false, "description": description, "schema": schema})
 }
 
-/// Versions as a condition names them (RFC 9110, 13.1). What is none matches nothing.
+/// Versions in a precondition (RFC 9110, 13.1). Malformed ones match nothing.
 fn versions() -> Value {
     json!({"type": "string", "examples": ["*", "\"1-0a2f6f6f\"", "\"1-0a2f6f6f\", W/\"2-0a2f6f6f\""]})
 }
 
-/// A text as a pattern has it.
+/// A text escaped for a pattern.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,61 +1,62 @@
-//! Schemas: of documents, of what they come in, and of what is said of them.
+//! Schemas of documents, requests and responses.
 
 use serde_json::{Map, Value, json};
 
-use super::All;
+use super::ConcreteCollections;
 use crate::core::collection::Collection;
 use crate::core::schema::{Schema, moved};
 use crate::model::{ChangeKind, CollectionName};
 
-/// What an answer to a write has.
+/// Receipt for a write.
 pub(super) const WRITTEN: &str = "documents.Written";
-/// Why something is not done.
 pub(super) const PROBLEM: &str = "documents.Problem";
-/// Paths of a document that were asked for.
+/// Requested paths of a document's body.
 pub(super) const PART: &str = "documents.Part";
-/// A JSON patch.
 pub(super) const JSON_PATCH: &str = "documents.JsonPatch";
-/// What a document was.
+/// An earlier version of a document.
 const VERSION: &str = "documents.Version";
-/// A page of such.
+/// A page of earlier versions.
 pub(super) const VERSIONS: &str = "documents.Versions";
-/// What became of lines.
+/// Result of an import.
 pub(super) const IMPORTED: &str = "documents.Imported";
-/// Several writes.
 pub(super) const BATCH: &str = "documents.Batch";
-/// One of them, which deletes.
+/// A deletion in a batch.
 const DELETE: &str = "documents.Delete";
-/// What became of them.
+/// Result of a batch.
 pub(super) const BATCHED: &str = "documents.Batched";
-/// What became of a document.
+/// A change of the feed.
 const CHANGE: &str = "documents.Change";
-/// What became of documents.
+/// A page of changes.
 pub(super) const CHANGES: &str = "documents.Changes";
 
-/// A schema of `components`.
+/// A reference to a schema of `components`.
 pub(super) fn to(component: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{component}")})
 }
 
-/// The documents of a collection. Names of collections have no capitals and no points: these names are none of theirs.
+/// Name of the schema of a collection's documents. Names of collections have no capitals and no
+/// dots, so it cannot collide with the other names.
 pub(super) fn document(name: &CollectionName) -> String {
     format!("documents.{name}")
 }
 
-/// One of them with what is known of it.
+/// Name of the schema of a collection's document with its metadata.
 pub(super) fn found(name: &CollectionName) -> String {
     format!("documents.{name}.Found")
 }
 
-/// A write of a batch that puts one of them somewhere.
+/// Name of the schema of a batch item that stores a document.
 fn write(name: &CollectionName) -> String {
     format!("documents.{name}.Write")
 }
 
-/// All, for `components/schemas`.
-pub(super) fn all(all: &All<'_>) -> Map<String, Value> {
-    let names = all.each.iter().map(|(collection, _)| collection.name());
-    let names: Vec<&CollectionName> = names.collect();
+/// All schemas, for `components/schemas`.
+pub(super) fn all(all: &ConcreteCollections<'_>) -> Map<String, Value> {
+    let names: Vec<&CollectionName> = all
+        .each
+        .iter()
+        .map(|(collection, _)| collection.name())
+        .collect();
     let alike = [
         (WRITTEN, of_written()),
         (PROBLEM, of_problem()),
@@ -85,16 +86,16 @@ fn of_document(name: &CollectionName, schema: &Schema) -> Value {
     moved(schema, &format!("/components/schemas/{}", document(name)))
 }
 
-fn of_found(all: &All<'_>, collection: &Collection) -> Value {
+fn of_found(all: &ConcreteCollections<'_>, collection: &Collection) -> Value {
     let name = collection.name();
     let mut found = item(json!({"anyOf": [to(&document(name)), to(PART)]}));
     let known = json!({
-        "version": {"type": "integer", "format": "int32", "minimum": 1, "description": "How often it was written. This, like all below, where `meta` is asked for."},
-        "created_at": {"type": "string", "format": "date-time", "description": "When it was made."},
-        "created_by": {"type": "string", "description": "The id of the token that made it."},
-        "modified_at": {"type": "string", "format": "date-time", "description": "When it was written last."},
-        "modified_by": {"type": "string", "description": "The id of the token that wrote it last."},
-        "request_id": {"type": "string", "description": "The id of the request that did."},
+        "version": {"type": "integer", "format": "int32", "minimum": 1, "description": "The version number: how often the document was written. Present, like the properties below, only with `meta`."},
+        "created_at": {"type": "string", "format": "date-time", "description": "When the document was created."},
+        "created_by": {"type": "string", "description": "The id of the token that created it."},
+        "modified_at": {"type": "string", "format": "date-time", "description": "When the document was last written."},
+        "modified_by": {"type": "string", "description": "The id of the token that last wrote it."},
+        "request_id": {"type": "string", "description": "The id of the request that last wrote it."},
     });
     let known = known.as_object().into_iter().flatten();
     for (property, schema) in known {
@@ -106,36 +107,36 @@ fn of_found(all: &All<'_>, collection: &Collection) -> Value {
     found
 }
 
-/// What the references of a collection are to.
-fn embedded(all: &All<'_>, collection: &Collection) -> Option<Value> {
+/// Schema of embedded targets, by name of the reference.
+fn embedded(all: &ConcreteCollections<'_>, collection: &Collection) -> Option<Value> {
     let mut references = Map::new();
     for (place, (reference, target, _)) in collection.references().enumerate() {
         let target = any_of(all.named(target));
-        let target = match collection.is_plural(place) {
-            true => json!({"type": "array", "items": target}),
-            false => target,
+        let target = if collection.is_plural(place) {
+            json!({"type": "array", "items": target})
+        } else {
+            target
         };
         references.insert(reference.to_string(), target);
     }
     (!references.is_empty()).then(|| {
         json!({
-            "type": "object", "description": "What the references that `embed` names are to.", "properties": references,
+            "type": "object", "description": "The targets of the references that `embed` names.", "properties": references,
         })
     })
 }
 
 fn any_of<'a>(names: impl IntoIterator<Item = &'a CollectionName>) -> Value {
-    let each = names.into_iter().map(|name| to(&document(name)));
-    let mut each: Vec<Value> = each.collect();
+    let mut each: Vec<Value> = names.into_iter().map(|name| to(&document(name))).collect();
     match each.len() {
-        // Whoever asks does not see what it is.
+        // The caller may not see the target's collection.
         0 => json!({"type": "object"}),
         1 => each.remove(0),
         _ => json!({"anyOf": each}),
     }
 }
 
-/// A document that refers to another, of one of these collections.
+/// A document of one of these collections that refers to another one.
 pub(super) fn referring(names: &[&CollectionName]) -> Value {
     let mut referring = item(any_of(names.iter().copied()));
     referring["properties"]["collection"] = json!({"type": "string"});
@@ -154,23 +155,23 @@ fn item(document: Value) -> Value {
     })
 }
 
-/// A page of these.
+/// A page of these items.
 pub(super) fn page(item: Value) -> Value {
     json!({
         "type": "object",
         "required": ["items"],
         "properties": {
             "items": {"type": "array", "items": item},
-            "next": {"type": "string", "description": "The cursor of the next page, where there is one."},
+            "next": {"type": "string", "description": "The cursor of the next page, if there is one."},
         },
     })
 }
 
-/// A page of what may be counted.
+/// A page with the optional total count.
 pub(super) fn counted(item: Value) -> Value {
     let mut page = page(item);
     page["properties"]["count"] = json!({
-        "type": "integer", "format": "int64", "minimum": 0, "description": "How many there are in all, where that was asked for.",
+        "type": "integer", "format": "int64", "minimum": 0, "description": "The number of all matches, if `count` asked for it.",
     });
     page
 }
@@ -186,7 +187,7 @@ pub(super) fn etag() -> Value {
 fn of_written() -> Value {
     json!({
         "type": "object",
-        "description": "What became of a document that was sent.",
+        "description": "The document that was written.",
         "required": ["id"],
         "properties": {"id": id()},
     })
@@ -195,7 +196,7 @@ fn of_written() -> Value {
 fn of_part() -> Value {
     json!({
         "type": "object",
-        "description": "Of a document the paths that `fields` names, as far as they are there.",
+        "description": "The paths of a document that `fields` names, as far as they exist.",
     })
 }
 
@@ -204,8 +205,8 @@ fn of_problem() -> Value {
         "type": "object",
         "required": ["pointer", "message"],
         "properties": {
-            "pointer": {"type": "string", "description": "The place, a JSON pointer."},
-            "message": {"type": "string", "description": "What is wrong there."},
+            "pointer": {"type": "string", "description": "A JSON pointer to the violation."},
+            "message": {"type": "string", "description": "The reason."},
         },
     });
     let reference = json!({
@@ -213,9 +214,9 @@ fn of_problem() -> Value {
         "required": ["reference", "to", "pointers", "identity"],
         "properties": {
             "reference": {"type": "string", "description": "The reference's name."},
-            "to": {"type": "string", "description": "The collection that it is to."},
-            "pointers": {"type": "array", "items": {"type": "string"}, "description": "Where the document has it."},
-            "identity": {"type": "object", "description": "What it names: values by path."},
+            "to": {"type": "string", "description": "The collection that it refers to."},
+            "pointers": {"type": "array", "items": {"type": "string"}, "description": "JSON pointers to the reference in the document."},
+            "identity": {"type": "object", "description": "The identity of the missing document: values by path."},
         },
     });
     let referrer = json!({
@@ -227,8 +228,8 @@ fn of_problem() -> Value {
         "type": "object",
         "required": ["count", "is_more", "first"],
         "properties": {
-            "count": {"type": "integer", "minimum": 0, "description": "How many refer to the document, as far as they were counted."},
-            "is_more": {"type": "boolean", "description": "Whether there are more."},
+            "count": {"type": "integer", "minimum": 0, "description": "The number of documents that refer to the document, as far as they were counted."},
+            "is_more": {"type": "boolean", "description": "Whether there are more than `count`."},
             "first": {"type": "array", "items": referrer},
         },
     });
@@ -237,11 +238,11 @@ fn of_problem() -> Value {
         {
             "type": "object",
             "properties": {
-                "violations": {"type": "array", "items": violation, "description": "What is wrong with a document or a patch."},
-                "references": {"type": "array", "items": reference, "description": "What a document refers to that is not there."},
+                "violations": {"type": "array", "items": violation, "description": "The violations of a document or a patch."},
+                "references": {"type": "array", "items": reference, "description": "The references of a document that have no target."},
                 "referrers": referrers,
                 "etag": etag(),
-                "operation": {"type": "integer", "minimum": 0, "description": "Of a batch: which operation, from 0."},
+                "operation": {"type": "integer", "minimum": 0, "description": "The index of the operation in a batch, from 0."},
             },
         },
     ]})
@@ -266,24 +267,24 @@ fn of_json_patch() -> Value {
         of(&["move", "copy"], "from", pointer.clone()),
         remove,
     ];
-    json!({"type": "array", "description": "Operations, one after the other (RFC 6902).", "items": {"oneOf": each}})
+    json!({"type": "array", "description": "The operations, applied in order (RFC 6902).", "items": {"oneOf": each}})
 }
 
 fn of_version() -> Value {
     json!({
         "type": "object",
-        "description": "What a document was.",
+        "description": "An earlier version of a document.",
         "required": ["id", "version", "modified_at", "replaced_at", "is_deleted", "document"],
         "properties": {
             "id": id(),
-            "version": {"type": "integer", "format": "int32", "minimum": 1, "description": "At which version."},
-            "modified_at": {"type": "string", "format": "date-time", "description": "When that was written."},
+            "version": {"type": "integer", "format": "int32", "minimum": 1, "description": "The version number."},
+            "modified_at": {"type": "string", "format": "date-time", "description": "When this version was written."},
             "modified_by": {"type": "string", "description": "The id of the token that wrote it."},
-            "request_id": {"type": "string", "description": "The id of the request that did."},
-            "replaced_at": {"type": "string", "format": "date-time", "description": "Until when the document was so."},
-            "replaced_by": {"type": "string", "description": "The id of the token that changed or deleted it."},
-            "is_deleted": {"type": "boolean", "description": "Whether it was deleted."},
-            "document": {"type": "object", "description": "What it was, by the definition of that time."},
+            "request_id": {"type": "string", "description": "The id of the request that wrote it."},
+            "replaced_at": {"type": "string", "format": "date-time", "description": "When this version was replaced or deleted."},
+            "replaced_by": {"type": "string", "description": "The id of the token that replaced or deleted it."},
+            "is_deleted": {"type": "boolean", "description": "Whether the document was deleted."},
+            "document": {"type": "object", "description": "The content of this version, valid under the definition of that time."},
         },
     })
 }
@@ -294,7 +295,7 @@ fn of_imported() -> Value {
         "type": "object",
         "required": ["line", "problem"],
         "properties": {
-            "line": {"type": "integer", "minimum": 1, "description": "Which, from 1."},
+            "line": {"type": "integer", "minimum": 1, "description": "The number of the line, from 1."},
             "problem": to(PROBLEM),
         },
     });
@@ -302,18 +303,18 @@ fn of_imported() -> Value {
         "type": "object",
         "required": ["created", "changed", "unchanged", "refused", "epoch"],
         "properties": {
-            "created": count("Documents that are new."),
-            "changed": count("Documents with another body."),
-            "unchanged": count("Documents that were so already."),
-            "refused": {"type": "array", "items": refused, "description": "Lines that were refused."},
-            "epoch": count("Which time this is that an Egret has begun to write here. Where it is another than before, relaxed lines may have been lost."),
+            "created": count("The number of documents that were created."),
+            "changed": count("The number of documents whose content changed."),
+            "unchanged": count("The number of documents that already had this content."),
+            "refused": {"type": "array", "items": refused, "description": "The lines that were rejected."},
+            "epoch": count("A number that grows each time an Egret starts to write in this database. If it differs from the previous response, relaxed lines may have been lost."),
         },
     })
 }
 
-/// A write of a batch; `own`: what is not alike for all.
+/// A batch item; `own` has the properties specific to its operation.
 fn of_operation(op: &str, collection: Value, own: &[(&str, Value)]) -> Value {
-    let condition = json!({"type": ["string", "null"], "description": "As the header has it."});
+    let condition = json!({"type": ["string", "null"], "description": "The precondition, as in the header of the same name."});
     let mut operation = json!({
         "type": "object",
         "additionalProperties": false,
@@ -348,14 +349,17 @@ fn of_delete(names: &[&CollectionName]) -> Value {
 }
 
 fn of_batch(names: &[&CollectionName], batch_max: u32) -> Value {
-    let each = names.iter().map(|name| to(&write(name)));
-    let each: Vec<Value> = each.chain([to(DELETE)]).collect();
+    let each: Vec<Value> = names
+        .iter()
+        .map(|name| to(&write(name)))
+        .chain([to(DELETE)])
+        .collect();
     json!({
         "type": "object",
         "additionalProperties": false,
         "required": ["operations"],
         "properties": {
-            "atomic": {"type": "boolean", "default": false, "description": "Whether all are done or none; else each for itself."},
+            "atomic": {"type": "boolean", "default": false, "description": "Whether all operations are done or none. Otherwise each is done separately."},
             "operations": {"type": "array", "maxItems": batch_max, "items": {"anyOf": each}},
         },
     })
@@ -366,7 +370,7 @@ fn of_batched() -> Value {
         "type": "object",
         "required": ["status"],
         "properties": {
-            "status": {"type": "integer", "description": "What a request of its own would have been answered by."},
+            "status": {"type": "integer", "description": "The status that a separate request would have returned."},
             "id": id(),
             "etag": etag(),
             "problem": to(PROBLEM),
@@ -375,7 +379,7 @@ fn of_batched() -> Value {
     json!({
         "type": "object",
         "required": ["items"],
-        "properties": {"items": {"type": "array", "items": item, "description": "One for each operation, in their order."}},
+        "properties": {"items": {"type": "array", "items": item, "description": "One result for each operation, in the same order."}},
     })
 }
 
@@ -391,12 +395,12 @@ fn of_change() -> Value {
         "type": "object",
         "required": ["position", "at", "kind", "collection", "id", "version"],
         "properties": {
-            "position": {"type": "integer", "format": "int64", "description": "Its place in the order of commits."},
-            "at": {"type": "string", "format": "date-time", "description": "When it was written."},
+            "position": {"type": "integer", "format": "int64", "description": "The position of the change in the order of commits."},
+            "at": {"type": "string", "format": "date-time", "description": "When the change was written."},
             "kind": {"type": "string", "enum": kinds},
             "collection": {"type": "string"},
             "id": id(),
-            "version": {"type": "integer", "format": "int32", "description": "The document's version then."},
+            "version": {"type": "integer", "format": "int32", "description": "The document's version after the change."},
         },
     })
 }
@@ -409,7 +413,7 @@ fn of_changes() -> Value {
             "items": {"type": "array", "items": to(CHANGE)},
             "position": {
                 "type": "integer", "format": "int64",
-                "description": "Up to here all have been looked at: go on `after` this. There may be more though there are no items.",
+                "description": "The position up to which changes were read: continue with it in `after`. There may be more changes even if `items` is empty.",
             },
         },
     })

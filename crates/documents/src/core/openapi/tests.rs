@@ -1,4 +1,4 @@
-//! What is said of collections holds together.
+//! Consistency of the OpenAPI description.
 
 use expect_test::expect;
 use serde_json::json;
@@ -7,34 +7,34 @@ use super::*;
 use crate::core::collection::tests::collection;
 use crate::core::definition::tests::definitions;
 
-const SERVED: Served<'static> = Served {
+const SERVED: OpenApiContext<'static> = OpenApiContext {
     database: "shop",
     page_max: 1_000,
     page_usual: 100,
     batch_max: 500,
 };
 
-/// What is declared by a file.
+/// The collections of a file, compiled.
 fn declared(file: &Value) -> Vec<Collection> {
     let all = definitions(file);
     let each = all.iter().map(|one| Collection::of(&all, one).unwrap());
     each.collect()
 }
 
-/// Those of the flights.
+/// The collections of the flights, compiled.
 fn flights() -> [Collection; 4] {
     ["airports", "flights", "journeys", "planes"].map(collection)
 }
 
-/// As the server completes it.
-fn document(described: &Described) -> Value {
+/// The document as the server completes it.
+fn document(described: &OpenApiFragment) -> Value {
     let mut document =
         json!({"openapi": "3.1.0", "paths": described.paths, "components": described.components});
     document["components"]["schemas"]["Problem"] = json!({"type": "object"});
     document
 }
 
-/// Every `$ref` of a value.
+/// Every `$ref` in a value.
 fn references(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(properties) => {
@@ -50,19 +50,23 @@ fn references(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Each operation with what it may be answered by, beside what all may be.
-fn operations(described: &Described) -> Vec<String> {
+/// Each operation with its own statuses, without those of all operations.
+fn operations(described: &OpenApiFragment) -> Vec<String> {
     let mut operations = Vec::new();
     for (path, item) in &described.paths {
         for (method, operation) in item.as_object().unwrap() {
             let Some(responses) = operation.get("responses") else {
                 continue;
             };
-            let statuses = responses.as_object().unwrap().keys().map(String::as_str);
-            let statuses = statuses.filter(|status| {
-                !["401", "403", "429", "431", "500", "503", "504"].contains(status)
-            });
-            let statuses: Vec<&str> = statuses.collect();
+            let statuses: Vec<&str> = responses
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(String::as_str)
+                .filter(|status| {
+                    !["401", "403", "429", "431", "500", "503", "504"].contains(status)
+                })
+                .collect();
             operations.push(format!(
                 "{method} {path} {} {}",
                 operation["operationId"],
@@ -92,7 +96,7 @@ fn collections_have_operations() {
     .assert_eq(&operations(&described).join("\n"));
     assert_eq!(
         describe(&SERVED, &[collection("journeys")]),
-        Described::default()
+        OpenApiFragment::default()
     );
 }
 
@@ -106,15 +110,15 @@ fn what_documents_were_is_told_where_it_is_kept() {
     ]});
     let described = describe(&SERVED, &declared(&file));
     let operations = operations(&described);
-    let of_history = operations
+    let of_history: Vec<String> = operations
         .iter()
         .filter(|one| {
             ["/versions", "/restore", "/deleted"]
                 .iter()
                 .any(|path| one.contains(path))
         })
-        .cloned();
-    let of_history: Vec<String> = of_history.collect();
+        .cloned()
+        .collect();
     expect![[r#"
         get /v1/documents/kept/{id}/versions "versions_kept" 200 400 404
         post /v1/documents/kept/{id}/restore "restore_kept" 200 201 400 404 409 412 413
@@ -166,7 +170,7 @@ fn every_reference_leads_somewhere() {
         #/components/schemas/documents.trees/$defs/id%20text
         #/components/schemas/documents.trees/$defs/n"#]]
     .assert_eq(&of_trees.join("\n"));
-    // The schema means the same where it stands now.
+    // The schema means the same at its new place.
     let moved = json!({"$ref": "#/components/schemas/documents.trees", "components": document["components"]});
     let validator = jsonschema::validator_for(&moved).unwrap();
     let schema = trees[0].schema().unwrap();
@@ -194,7 +198,7 @@ fn every_component_is_of_use() {
     for (kind, components) in &described.components {
         for name in components.as_object().unwrap().keys() {
             let reference = format!("#/components/{kind}/{name}");
-            // No collection of these keeps what documents were.
+            // None of these collections has a history.
             let is_of_history = ["Version", "Versions", "version"]
                 .iter()
                 .any(|of_history| *name == format!("documents.{of_history}"));
@@ -258,8 +262,12 @@ fn conditions_are_told_by_a_pattern() {
     }
     let planes = describe(&SERVED, &[collection("planes")]);
     let names = &planes.paths["/v1/documents/planes"]["get"]["parameters"];
-    let own = names.as_array().unwrap().iter();
-    let own: Vec<&Value> = own.filter(|one| one.get("$ref").is_none()).collect();
+    let own: Vec<&Value> = names
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one.get("$ref").is_none())
+        .collect();
     assert_eq!(own.len(), 1);
     assert_eq!(own[0]["name"], "identity");
 }

@@ -1,4 +1,4 @@
-//! The examples of both RFCs, and patches that ask for too much.
+//! The examples of both RFCs, and patches that exceed limits.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -66,7 +66,7 @@ fn patched(mut target: Value, patch: Value) -> Result<Value, Violation> {
     Ok(target)
 }
 
-/// Bodies with a patch and what it makes of them.
+/// Bodies, each with a patch and its result.
 fn all_become(cases: impl IntoIterator<Item = (Value, Value, Value)>) {
     for (original, patch, result) in cases {
         let shown = format!("{original} {patch}");
@@ -221,13 +221,13 @@ fn what_cannot_be_done_is_said() {
             {"op": "test", "path": "/x", "value": null},
         ]),
         expect![[r#"
-            /0: `/x/y` leads nowhere: what is to have it is no object or array
-            /0: `/a/b/c` leads nowhere: what is to have it is no object or array
-            /0: `/l/3` is no place in an array of 2 elements
-            /0: `/l/01` is no place in an array of 2 elements
-            /0: `/l/x` is no place in an array of 2 elements
-            /0: `/l/+1` is no place in an array of 2 elements
-            /0: `/l/99999999999999999999999` is no place in an array of 2 elements
+            /0: cannot add `/x/y`: its parent does not exist, or is not an object or array
+            /0: cannot add `/a/b/c`: its parent does not exist, or is not an object or array
+            /0: `/l/3` is not a position in an array of 2 elements
+            /0: `/l/01` is not a position in an array of 2 elements
+            /0: `/l/x` is not a position in an array of 2 elements
+            /0: `/l/+1` is not a position in an array of 2 elements
+            /0: `/l/99999999999999999999999` is not a position in an array of 2 elements
             /0: there is nothing at `/x`
             /0: there is nothing at `/l/2`
             /0: there is nothing at `/l/-`
@@ -264,11 +264,11 @@ fn what_is_no_operation_is_said() {
             /0: missing field `value`
             /0: missing field `path`
             /0: missing field `from`
-            /0: `a` is no JSON pointer: it begins with `/`, or is empty
-            /0: `/a~3` is no JSON pointer: after `~` comes `0` (for `~`) or `1` (for `/`)
+            /0: `a` is not a JSON pointer: it must be empty or begin with `/`
+            /0: `/a~3` is not a JSON pointer: `~` must be followed by `0` (for `~`) or `1` (for `/`)
             /0: invalid type: integer `7`, expected a string"#]],
     );
-    expect!["a JSON patch is an array of operations, not an object"]
+    expect!["a JSON patch must be an array of operations, not an object"]
         .assert_eq(&JsonPatch::read(json!({})).unwrap_err().to_string());
 }
 
@@ -285,9 +285,9 @@ fn a_patch_does_not_double_what_it_doubled() {
         .map(|number| json!({"op": "copy", "from": "/l", "path": format!("/m{number}")}))
         .collect();
     let numbers: Vec<u32> = (0..50_000).collect();
-    expect!["/19: the patch moves more than it may, `patch_steps_max` is 2000000: send the document as it is to be"].assert_eq(&patched(json!({"l": numbers}), json!(wider)).unwrap_err().to_string());
+    expect!["/19: the patch needs more than 2000000 steps (`patch_steps_max`): replace the whole document instead"].assert_eq(&patched(json!({"l": numbers}), json!(wider)).unwrap_err().to_string());
     let deeper = json!(vec![double; 70]);
-    expect!["/19: the patch moves more than it may, `patch_steps_max` is 2000000: send the document as it is to be"].assert_eq(&patched(json!({"a": []}), deeper).unwrap_err().to_string());
+    expect!["/19: the patch needs more than 2000000 steps (`patch_steps_max`): replace the whole document instead"].assert_eq(&patched(json!({"a": []}), deeper).unwrap_err().to_string());
     let text = json!({"s": "x".repeat(500_000)});
     let copies: Vec<Value> = (0..1_000)
         .map(|number| json!({"op": "copy", "from": "/s", "path": format!("/s{number}")}))
@@ -315,7 +315,7 @@ fn work_is_bounded() {
     assert!(patched(json!({"l": numbers}), patch).is_err());
 }
 
-/// The patch that makes one of two objects of the other (RFC 7386), where neither has a null.
+/// The patch that turns one object into another (RFC 7386); neither contains null.
 fn merge_patch(from: &Value, to: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (from, to) else {
         return to.clone();
@@ -326,11 +326,11 @@ fn merge_patch(from: &Value, to: &Value) -> Value {
         .map(|name| (name.clone(), Value::Null));
     let kept = new
         .iter()
-        .filter(|(name, value)| old.get(*name) != Some(*value));
-    let kept = kept.map(|(name, value)| match old.get(name) {
-        Some(before) if before.is_object() => (name.clone(), merge_patch(before, value)),
-        _ => (name.clone(), value.clone()),
-    });
+        .filter(|(name, value)| old.get(*name) != Some(*value))
+        .map(|(name, value)| match old.get(name) {
+            Some(before) if before.is_object() => (name.clone(), merge_patch(before, value)),
+            _ => (name.clone(), value.clone()),
+        });
     Value::Object(gone.chain(kept).collect())
 }
 

@@ -33,7 +33,7 @@ fn pointers_of_the_rfc() {
         assert_eq!(path(text).to_string(), text);
     }
     assert_eq!(path("/foo").get(&document), Some(&json!(["bar", "baz"])));
-    // Into arrays there is `*` alone.
+    // Only `*` leads into arrays.
     assert_eq!(path("/foo/0").get(&document), None);
     assert_eq!(
         path("/~01").segments(),
@@ -101,15 +101,15 @@ fn what_is_no_path() {
         .map(|text| text.parse::<Path>().unwrap_err())
         .collect();
     expect![[r#"
-        `` is no path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
-        `a` is no path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
-        `a/b` is no path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
-        `#/a` is no path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
-        `/a~` is no path: after `~` comes `0` (for `~`) or `1` (for `/`)
-        `/a~2b` is no path: after `~` comes `0` (for `~`) or `1` (for `/`)
-        `/~` is no path: after `~` comes `0` (for `~`) or `1` (for `/`)
+        `` is not a path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
+        `a` is not a path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
+        `a/b` is not a path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
+        `#/a` is not a path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array
+        `/a~` is not a path: `~` must be followed by `0` (for `~`) or `1` (for `/`)
+        `/a~2b` is not a path: `~` must be followed by `0` (for `~`) or `1` (for `/`)
+        `/~` is not a path: `~` must be followed by `0` (for `~`) or `1` (for `/`)
         path `/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…` has more than 1024 bytes
-        path `/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a…` has 64 steps, deeper than a document may be"#]]
+        path `/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a…` has 64 steps, more than the nesting of a document allows"#]]
     .assert_eq(&lines.join("\n"));
 }
 
@@ -132,7 +132,7 @@ proptest! {
         names.iter().for_each(|name| push_escaped(&mut text, name));
         let read = path(&text);
         prop_assert_eq!(read.to_string(), text.as_str());
-        // A value nested by these names is found there, by us and by serde_json.
+        // A value nested by these names is found there by this crate and by serde_json.
         let nested = names.iter().rev().fold(json!(7), |inner, name| json!({name.as_str(): inner}));
         if !read.is_plural() {
             prop_assert_eq!(read.get(&nested), Some(&json!(7)));

@@ -1,4 +1,4 @@
-//! Conditions, orders and cursors as they are worded.
+//! Parsing of filters, orders and cursors.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -15,9 +15,9 @@ fn definition() -> Definition {
 
 fn filter(text: &str) -> Result<Test, String> {
     let filters = [text.to_owned()];
-    let wording = Wording {
+    let wording = QueryText {
         filters: &filters,
-        ..Wording::default()
+        ..QueryText::default()
     };
     match Query::read(&definition(), &wording) {
         Ok(mut query) => Ok(query.filters.remove(0).test),
@@ -56,30 +56,30 @@ fn what_is_not_meant_is_refused_with_what_would_be() {
     let refused = |text: &str| filter(text).unwrap_err();
     assert_eq!(
         refused("/carrier = B6"),
-        "`/carrier = B6` begins with no path that documents of `flights` are found by; these are: `/origin`, `/delay`, `/late`, `/from`"
+        "`/carrier = B6` does not begin with a path that `flights` declares in `query`; it declares: `/origin`, `/delay`, `/late`, `/from`"
     );
-    assert!(refused("/fromage = x").contains("begins with no path"));
+    assert!(refused("/fromage = x").contains("does not begin with a path"));
     assert_eq!(
         refused("/delay = late"),
-        "`/delay` is a number, and `late` is not"
+        "`/delay` is a number, but `late` is not"
     );
     assert_eq!(
         refused("/late = 1"),
-        "`/late` is true or false, and `1` is not"
+        "`/late` is true or false, but `1` is not"
     );
     assert_eq!(
         refused("/delay prefix 1"),
-        "`prefix` is of strings, and `/delay` is none"
+        "`prefix` needs a path to strings, but `/delay` is not one"
     );
     assert_eq!(
         refused("/origin in JFK"),
-        "after `in` comes a JSON array, and `JFK` is none"
+        "`in` must be followed by a JSON array, but `JFK` is not one"
     );
     assert_eq!(
         refused("/delay in [1, \"2\"]"),
-        "`/delay` is a number, and `\"2\"` is not"
+        "`/delay` is a number, but `\"2\"` is not"
     );
-    assert!(refused("/origin like J").contains("comes one of"));
+    assert!(refused("/origin like J").contains("must be followed by one of"));
     assert!(refused("/origin = \"\\u0000\"").contains("is a string"));
 }
 
@@ -89,7 +89,7 @@ fn a_cursor_goes_on_in_its_own_order() {
     let read = |sort, cursor| {
         Query::read(
             &definition,
-            &Wording {
+            &QueryText {
                 filters: &[],
                 sort,
                 cursor,
@@ -97,7 +97,7 @@ fn a_cursor_goes_on_in_its_own_order() {
         )
     };
     let order = read(Some("-/delay"), None).unwrap().order;
-    let after = After::of(order.as_ref(), &json!({"delay": 7}), 42);
+    let after = PageCursor::of(order.as_ref(), &json!({"delay": 7}), DocumentNumber(42));
     let cursor = after.cursor();
     assert_eq!(
         read(Some("-/delay"), Some(&cursor)).unwrap().after,
@@ -116,9 +116,9 @@ fn a_cursor_goes_on_in_its_own_order() {
                 .starts_with("the cursor is not from")
         );
     }
-    let bad = After {
+    let bad = PageCursor {
         value: json!("text"),
-        number: 1,
+        number: DocumentNumber(1),
         order: "-/delay".to_owned(),
     }
     .cursor();
@@ -126,7 +126,7 @@ fn a_cursor_goes_on_in_its_own_order() {
     assert!(read(Some("/delay desc"), None).is_err());
 }
 
-/// A text that is put together of what has a meaning and of what has none.
+/// A text made of meaningful and meaningless parts.
 fn nearly() -> impl Strategy<Value = String> {
     let known = [
         "/origin", "/delay", "/late", "/from", "-", " ", "=", "!=", "<", ">=", "in", "prefix",
@@ -141,7 +141,7 @@ fn nearly() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever is asked is read or refused, and what is read has values of the path's type.
+    /// Any text is parsed or rejected, and parsed constants have the path's type.
     #[test]
     fn any_text_is_a_condition_or_none(text in nearly(), behind in nearly()) {
         for text in [text.clone(), format!("/delay {text}"), format!("/origin in [{text},\"{behind}\"]")] {
@@ -153,14 +153,14 @@ proptest! {
                 Err(reason) => prop_assert!(!reason.is_empty() && reason.len() < 1_000),
             }
         }
-        let wording = Wording { filters: &[], sort: Some(&text), cursor: None };
+        let wording = QueryText { filters: &[], sort: Some(&text), cursor: None };
         if let Ok(query) = Query::read(&definition(), &wording) {
             let order = query.order.unwrap();
             prop_assert_eq!(order.text(), text);
         }
     }
 
-    /// Nobody's cursor goes on anywhere but in the order that it is of.
+    /// A cursor is only valid for the order it was made for.
     #[test]
     fn any_bytes_are_a_cursor_or_none(
         bytes in prop::collection::vec(any::<u8>(), 0..60),
@@ -176,7 +176,7 @@ proptest! {
             BASE64_URL_SAFE_NO_PAD.encode(&made),
         ];
         for cursor in &texts {
-            let wording = Wording { filters: &[], sort: Some("/delay"), cursor: Some(cursor) };
+            let wording = QueryText { filters: &[], sort: Some("/delay"), cursor: Some(cursor) };
             if let Ok(query) = Query::read(&definition(), &wording) {
                 let after = query.after.unwrap();
                 prop_assert!(after.value.is_number() || after.value.is_null());

@@ -1,4 +1,4 @@
-//! Claims and documents.
+//! Rights of callers on documents, by claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ fn a_document_is_seen_by_those_whose_claims_all_have_its_values() {
         missing(json!({"id": 1, "school": "a", "year": 2025})).as_deref(),
         Some("year")
     );
-    // What a document does not say nobody has a claim to.
+    // A document without a value at the path is not covered by any claim.
     assert_eq!(
         missing(json!({"id": 1, "school": "a"})).as_deref(),
         Some("year")

@@ -1,23 +1,23 @@
-//! What the parts of a schema ask of each other: which of them look at the same value, and which at a part of it.
+//! Graph of a schema's subschemas: which apply to the same value, and which to a part of it.
 //!
-//! Of that is told, before anything is compiled, whether a schema stays within itself, whether a `$ref` leads in a circle without going into the
-//! value, how many parts look at one value, and how deep checks are nested.
+//! It shows, before anything is compiled, whether a schema refers outside itself, whether `$ref`s
+//! form a cycle without descending into the value, how many subschemas apply to one value, and how
+//! deep checks are nested.
 
 use std::collections::HashMap;
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-use crate::core::json::DEPTH_MAX;
 use crate::core::path;
-use crate::model::Violation;
+use crate::model::{DEPTH_MAX, Violation};
 
 use super::{SCHEMA_NESTING_MAX, SCHEMA_PLACES_MAX};
 
-/// The dialect of schemas.
+/// URI of the supported dialect.
 pub(super) const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// Keywords that would lead out of the schema, or to a place that is known only when it is used.
+/// Keywords that would refer outside the schema, or to a place known only at run time.
 const REFUSED: [(&str, &str); 4] = [
     ("$dynamicRef", "use `$ref`"),
     ("$dynamicAnchor", "use `$anchor`"),
@@ -25,61 +25,60 @@ const REFUSED: [(&str, &str); 4] = [
     ("$recursiveAnchor", "use `$anchor`"),
 ];
 
-/// What a part of a schema looks at, of what the part around it looks at.
+/// To which part of the instance a subschema applies, relative to the schema around it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Looks {
-    /// The same value.
+enum ApplicatorKind {
     AtTheSame,
-    /// A part of it, such as a property.
+    /// To a part of it, such as a property.
     Below,
-    /// Nothing, until a `$ref` leads to it.
+    /// To nothing, until a `$ref` leads to it.
     AtNothing,
 }
 
-/// Keywords with one schema, …
-const WITH_ONE: [(&str, Looks); 12] = [
-    ("not", Looks::AtTheSame),
-    ("if", Looks::AtTheSame),
-    ("then", Looks::AtTheSame),
-    ("else", Looks::AtTheSame),
-    ("items", Looks::Below),
-    ("additionalItems", Looks::Below),
-    ("contains", Looks::Below),
-    ("additionalProperties", Looks::Below),
-    ("propertyNames", Looks::Below),
-    ("unevaluatedItems", Looks::Below),
-    ("unevaluatedProperties", Looks::Below),
-    ("contentSchema", Looks::AtNothing),
+/// Keywords with one subschema.
+const WITH_ONE: [(&str, ApplicatorKind); 12] = [
+    ("not", ApplicatorKind::AtTheSame),
+    ("if", ApplicatorKind::AtTheSame),
+    ("then", ApplicatorKind::AtTheSame),
+    ("else", ApplicatorKind::AtTheSame),
+    ("items", ApplicatorKind::Below),
+    ("additionalItems", ApplicatorKind::Below),
+    ("contains", ApplicatorKind::Below),
+    ("additionalProperties", ApplicatorKind::Below),
+    ("propertyNames", ApplicatorKind::Below),
+    ("unevaluatedItems", ApplicatorKind::Below),
+    ("unevaluatedProperties", ApplicatorKind::Below),
+    ("contentSchema", ApplicatorKind::AtNothing),
 ];
 
-/// … with a list of schemas, …
-const WITH_A_LIST: [(&str, Looks); 4] = [
-    ("allOf", Looks::AtTheSame),
-    ("anyOf", Looks::AtTheSame),
-    ("oneOf", Looks::AtTheSame),
-    ("prefixItems", Looks::Below),
+/// Keywords with a list of subschemas.
+const WITH_A_LIST: [(&str, ApplicatorKind); 4] = [
+    ("allOf", ApplicatorKind::AtTheSame),
+    ("anyOf", ApplicatorKind::AtTheSame),
+    ("oneOf", ApplicatorKind::AtTheSame),
+    ("prefixItems", ApplicatorKind::Below),
 ];
 
-/// … and with schemas by name.
-const WITH_NAMES: [(&str, Looks); 6] = [
-    ("dependentSchemas", Looks::AtTheSame),
-    ("dependencies", Looks::AtTheSame),
-    ("properties", Looks::Below),
-    ("patternProperties", Looks::Below),
-    ("$defs", Looks::AtNothing),
-    ("definitions", Looks::AtNothing),
+/// Keywords with subschemas by name.
+const WITH_NAMES: [(&str, ApplicatorKind); 6] = [
+    ("dependentSchemas", ApplicatorKind::AtTheSame),
+    ("dependencies", ApplicatorKind::AtTheSame),
+    ("properties", ApplicatorKind::Below),
+    ("patternProperties", ApplicatorKind::Below),
+    ("$defs", ApplicatorKind::AtNothing),
+    ("definitions", ApplicatorKind::AtNothing),
 ];
 
-/// A schema directly inside of another.
-struct Part<'a> {
-    looks: Looks,
-    /// From the outer schema, as a pointer.
+/// A direct subschema of a schema.
+struct Subschema<'a> {
+    looks: ApplicatorKind,
+    /// JSON pointer from the schema around it.
     pointer: String,
     schema: &'a Value,
 }
 
-/// The schemas directly inside of one.
-fn parts<'a>(schema: &'a Map<String, Value>) -> Vec<Part<'a>> {
+/// The direct subschemas of a schema.
+fn parts<'a>(schema: &'a Map<String, Value>) -> Vec<Subschema<'a>> {
     let mut parts = Vec::new();
     let mut add = |looks, way: &[&str], schema: &'a Value| {
         if !matches!(schema, Value::Object(_) | Value::Bool(_)) {
@@ -88,7 +87,7 @@ fn parts<'a>(schema: &'a Map<String, Value>) -> Vec<Part<'a>> {
         let mut pointer = String::new();
         way.iter()
             .for_each(|token| path::push_escaped(&mut pointer, token));
-        parts.push(Part {
+        parts.push(Subschema {
             looks,
             pointer,
             schema,
@@ -114,7 +113,7 @@ fn parts<'a>(schema: &'a Map<String, Value>) -> Vec<Part<'a>> {
     parts
 }
 
-/// Calls `change` with every schema in a schema, itself first.
+/// Calls `change` with every subschema of a schema, itself first.
 pub(super) fn for_each_mut(schema: &mut Value, change: &mut dyn FnMut(&mut Map<String, Value>)) {
     let Some(object) = schema.as_object_mut() else {
         return;
@@ -139,21 +138,22 @@ pub(super) fn for_each_mut(schema: &mut Value, change: &mut dyn FnMut(&mut Map<S
     }
 }
 
-/// A schema with all that is in it.
-pub(super) struct Graph<'a> {
+/// A schema with all its subschemas.
+pub(super) struct SchemaGraph<'a> {
     root: &'a Value,
-    nodes: Vec<Node<'a>>,
-    /// Which node a value is, by its address.
+    nodes: Vec<SchemaNode<'a>>,
+    /// Index of the node of a value, by its address.
     known: HashMap<usize, usize>,
-    /// Which node an anchor is of.
+    /// Index of the node of an anchor.
     anchors: HashMap<&'a str, usize>,
 }
 
-struct Node<'a> {
+struct SchemaNode<'a> {
     schema: &'a Value,
-    /// The node that it was found in; none: the whole schema.
+    /// The node that contains it; none: it is the root.
     within: Option<usize>,
-    /// From there, as a pointer. Whole pointers of all nodes could be far larger than the schema.
+    /// JSON pointer from that node. Pointers from the root could in total be far larger than the
+    /// schema.
     pointer: String,
     same: Vec<usize>,
     below: Vec<usize>,
@@ -163,11 +163,11 @@ fn address(value: &Value) -> usize {
     std::ptr::from_ref(value).addr()
 }
 
-impl<'a> Graph<'a> {
-    /// The graph of a schema.
+impl<'a> SchemaGraph<'a> {
+    /// Builds the graph of a schema.
     ///
     /// # Errors
-    /// Whatever leads out of it, or nowhere.
+    /// References that lead outside it, or nowhere.
     pub(super) fn of(root: &'a Value) -> Result<Self, Vec<Violation>> {
         let mut graph = Self {
             root,
@@ -177,7 +177,7 @@ impl<'a> Graph<'a> {
         };
         let mut violations = Vec::new();
         graph.add(root, None, String::new());
-        // All anchors are met before any `$ref` is followed.
+        // Collect all anchors before following any `$ref`.
         let mut at = 0;
         while at < graph.nodes.len() {
             graph.expand(at, &mut violations);
@@ -188,15 +188,16 @@ impl<'a> Graph<'a> {
                 violations.push(violation);
             }
         }
-        match violations.is_empty() {
-            true => Ok(graph),
-            false => Err(violations),
+        if violations.is_empty() {
+            Ok(graph)
+        } else {
+            Err(violations)
         }
     }
 
     fn add(&mut self, schema: &'a Value, within: Option<usize>, pointer: String) -> usize {
         *self.known.entry(address(schema)).or_insert_with(|| {
-            self.nodes.push(Node {
+            self.nodes.push(SchemaNode {
                 schema,
                 within,
                 pointer,
@@ -207,14 +208,14 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Where a node is.
+    /// JSON pointer of a node from the root.
     fn pointer(&self, at: usize) -> String {
         let outwards = std::iter::successors(Some(at), |at| self.nodes[*at].within);
         let steps: Vec<&str> = outwards.map(|at| self.nodes[at].pointer.as_str()).collect();
         steps.into_iter().rev().collect()
     }
 
-    /// Adds what is directly inside of a node, and looks at its keywords.
+    /// Adds the direct subschemas of a node, and checks its keywords.
     fn expand(&mut self, at: usize, violations: &mut Vec<Violation>) {
         let Some(schema) = self.nodes[at].schema.as_object() else {
             return;
@@ -233,29 +234,29 @@ impl<'a> Graph<'a> {
             }
         }
         if at != 0 && schema.contains_key("$id") {
-            refuse("$id", "only the schema as a whole may have an `$id`");
+            refuse("$id", "`$id` is allowed only at the root of the schema");
         }
         if let Some(dialect) = schema.get("$schema") {
             let said = dialect.as_str().map(|said| said.trim_end_matches('#'));
             if said != Some(DIALECT) || at != 0 {
-                let what = format!("a schema is one of {DIALECT}, as a whole");
+                let what = format!("`$schema` is allowed only at the root, and must be {DIALECT}");
                 refuse("$schema", &what);
             }
         }
         if is_twice {
-            refuse("$anchor", "this anchor is there twice");
+            refuse("$anchor", "this anchor occurs twice");
         }
         for part in parts(schema) {
             let inner = self.add(part.schema, Some(at), part.pointer);
             match part.looks {
-                Looks::AtTheSame => self.nodes[at].same.push(inner),
-                Looks::Below => self.nodes[at].below.push(inner),
-                Looks::AtNothing => {}
+                ApplicatorKind::AtTheSame => self.nodes[at].same.push(inner),
+                ApplicatorKind::Below => self.nodes[at].below.push(inner),
+                ApplicatorKind::AtNothing => {}
             }
         }
     }
 
-    /// Looks for what the `$ref` of a node leads to.
+    /// Resolves the `$ref` of a node.
     fn follow(&mut self, at: usize) -> Result<(), Violation> {
         let schema = self.nodes[at].schema;
         let Some(reference) = schema.get("$ref").filter(|_| schema.is_object()) else {
@@ -263,11 +264,12 @@ impl<'a> Graph<'a> {
         };
         let refuse = |what: String| Err(Violation::new(format!("{}/$ref", self.pointer(at)), what));
         let Some(reference) = reference.as_str() else {
-            return refuse("a `$ref` is a string".to_owned());
+            return refuse("a `$ref` must be a string".to_owned());
         };
         let Some(pointer) = self.pointer_of(reference) else {
             return refuse(format!(
-                "`{reference}` leads out of the schema: a `$ref` is `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema"
+                "`{reference}` leads out of the schema: a `$ref` must be `#`, `#/` with a JSON \
+                 pointer, or `#` with an anchor of this schema"
             ));
         };
         let target = self.root.pointer(&pointer);
@@ -277,12 +279,12 @@ impl<'a> Graph<'a> {
                 Ok(())
             }
             None => refuse(format!(
-                "`{reference}` leads to no schema: have it under `$defs`"
+                "`{reference}` does not lead to a schema: define it under `$defs`"
             )),
         }
     }
 
-    /// The pointer that a `$ref` stands for.
+    /// The JSON pointer for a `$ref`.
     pub(super) fn pointer_of(&self, reference: &str) -> Option<String> {
         let fragment = reference.strip_prefix('#')?;
         let fragment = percent_decode_str(fragment).decode_utf8().ok()?;
@@ -295,20 +297,20 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The schema that a `$ref` leads to.
+    /// The schema to which a `$ref` leads.
     pub(super) fn target(&self, reference: &str) -> Option<&'a Value> {
         self.root.pointer(&self.pointer_of(reference)?)
     }
 
-    /// Every schema that is in it.
+    /// All subschemas, including the root.
     pub(super) fn schemas(&self) -> impl Iterator<Item = &'a Value> {
         self.nodes.iter().map(|node| node.schema)
     }
 
-    /// Whether checks come to an end, and how large they may get.
+    /// Checks that validation terminates, and stays within limits.
     ///
     /// # Errors
-    /// Where they do not, or what they exceed.
+    /// The place of a cycle, or the limit that is exceeded.
     pub(super) fn bounded(&self) -> Result<(), Violation> {
         let order = self.inner_first()?;
         let mut places = vec![0_u64; self.nodes.len()];
@@ -317,21 +319,24 @@ impl<'a> Graph<'a> {
             places[at] = inner.fold(1, u64::saturating_add);
             if places[at] > SCHEMA_PLACES_MAX {
                 let what = format!(
-                    "more than {SCHEMA_PLACES_MAX} parts of the schema, `schema_places_max`, look at one value here, each `$ref` being followed"
+                    "more than {SCHEMA_PLACES_MAX} parts of the schema (`schema_places_max`) \
+                     apply to the same value here, with each `$ref` followed"
                 );
                 return Err(Violation::new(self.pointer(at), what));
             }
         }
         if self.nesting(&order) > SCHEMA_NESTING_MAX {
             let what = format!(
-                "checks of a document can be nested more than {SCHEMA_NESTING_MAX} deep, `schema_nesting_max`: shorten chains of `$ref`, `allOf` and the like"
+                "validation can be nested more than {SCHEMA_NESTING_MAX} levels deep \
+                 (`schema_nesting_max`): shorten chains of `$ref`, `allOf` and the like"
             );
             return Err(Violation::new("", what));
         }
         Ok(())
     }
 
-    /// All nodes in an order in which whatever looks at the same value as another comes before it.
+    /// All nodes in topological order: those that apply to the same value as another come before
+    /// it.
     fn inner_first(&self) -> Result<Vec<usize>, Violation> {
         let mut outer = vec![Vec::new(); self.nodes.len()];
         let mut missing: Vec<usize> = Vec::with_capacity(self.nodes.len());
@@ -353,19 +358,19 @@ impl<'a> Graph<'a> {
         let Some(mut at) = missing.iter().position(|missing| *missing > 0) else {
             return Ok(order);
         };
-        // Whoever goes on among these comes back to where he was: that is a circle.
+        // Walking along the remaining nodes returns to one already seen: that is the cycle.
         let mut seen = vec![false; self.nodes.len()];
         while !std::mem::replace(&mut seen[at], true) {
             let mut inner = self.nodes[at].same.iter();
             at = *inner
                 .find(|inner| missing[**inner] > 0)
-                .expect("one that waits for nothing would be done");
+                .expect("a node whose dependencies are ordered is ordered too");
         }
-        let what = "a `$ref` leads back to here without going into a property or an element: no value could ever be checked";
+        let what = "a `$ref` leads back to here without going into a property or an element: validation would never end";
         Err(Violation::new(self.pointer(at), what))
     }
 
-    /// How deep checks of a document as deep as may be are nested.
+    /// Nesting of checks for a document of maximum depth.
     fn nesting(&self, order: &[usize]) -> usize {
         let mut nesting = vec![0; self.nodes.len()];
         for _ in 0..=DEPTH_MAX {

@@ -1,11 +1,12 @@
-//! How much work a pattern is: positions in it that a match may be at, at once.
+//! Cost of a pattern: the number of positions at which a match can be at the same time.
 
 use regex_syntax::hir::{Hir, HirKind};
 
-/// What a pattern counts for that is not understood here but by the validator.
+/// Cost of a pattern that only the validator can parse.
 const UNKNOWN: u64 = 10_000;
 
-/// Positions of a pattern, repetitions written out: what each character of a string may cost at most.
+/// Positions of a pattern with repetitions unrolled: the maximum cost of each character of a
+/// string.
 pub(super) fn positions(pattern: &str) -> u64 {
     match regex_syntax::parse(pattern) {
         Ok(parsed) => of(&parsed),

@@ -1,7 +1,8 @@
-//! What a schema says of a place: of which types a value there may be, and whether there always is one.
+//! What a schema guarantees at a path: the possible types, and whether there always is a value.
 //!
-//! Only what is certain counts. `$ref`, `allOf`, `anyOf` and `oneOf` are followed; conditions, `not` and patterns of names are not: a type that
-//! they alone would exclude is taken for possible, a property that they alone would require for absent.
+//! The result is conservative. `$ref`, `allOf`, `anyOf` and `oneOf` are followed; conditions, `not`
+//! and patterns of names are not: types that only they exclude count as possible, and properties
+//! that only they require as optional.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,9 +11,9 @@ use serde_json::{Map, Value};
 
 use crate::core::path::{Path, Segment};
 
-use super::graph::Graph;
+use super::graph::SchemaGraph;
 
-/// A set of types of JSON values; numbers that are integers are a type of their own.
+/// A set of types of JSON values; integers are a type of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Types(u8);
 
@@ -26,7 +27,7 @@ impl Types {
     pub(crate) const STRING: Self = Self(16);
     pub(crate) const ARRAY: Self = Self(32);
     pub(crate) const OBJECT: Self = Self(64);
-    /// Strings, numbers and booleans.
+    /// Strings, integers, numbers and booleans.
     pub(crate) const SCALAR: Self = Self(2 | 4 | 8 | 16);
 
     pub(crate) fn and(self, other: Self) -> Self {
@@ -41,7 +42,7 @@ impl Types {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all of these are among others.
+    /// Whether all of these types are among others.
     pub(crate) fn is_within(self, other: Self) -> bool {
         self.without(other) == Self::NONE
     }
@@ -100,21 +101,21 @@ impl fmt::Display for Types {
     }
 }
 
-/// The one type of values by which documents are named and found.
+/// Type of the values in identities and at query paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalar {
-    /// A string.
+    /// A JSON string value.
     String,
-    /// An integer.
+    /// A JSON number without fraction.
     Integer,
-    /// A number.
+    /// Any JSON number value.
     Number,
-    /// A boolean.
+    /// A JSON boolean value.
     Boolean,
 }
 
 impl Scalar {
-    /// The one type that these are.
+    /// The single type of a set, if there is only one.
     pub(crate) fn only(types: Types) -> Option<Self> {
         match types {
             Types::STRING => Some(Self::String),
@@ -125,7 +126,6 @@ impl Scalar {
         }
     }
 
-    /// As a set.
     pub(crate) fn types(self) -> Types {
         match self {
             Self::String => Types::STRING,
@@ -136,40 +136,41 @@ impl Scalar {
     }
 }
 
-/// What a schema says of places. What it was asked is remembered: parts that refer to each other are looked at once for each step of a path.
-pub(crate) struct Shape<'a> {
-    graph: Graph<'a>,
+/// Guarantees of a schema. Results are cached during a query: subschemas that refer to each other
+/// are examined once for each step of a path.
+pub(crate) struct SchemaShape<'a> {
+    graph: SchemaGraph<'a>,
     root: &'a Value,
 }
 
-/// What was found of the rests of one way: by schema, and by how long the rest is.
+/// Results for the remainders of a path, by schema and length of the remainder.
 #[derive(Default)]
-struct Known {
+struct ShapeCache {
     types: HashMap<(usize, usize), Types>,
     requires: HashMap<(usize, usize), bool>,
 }
 
-impl<'a> Shape<'a> {
-    /// Of a schema whose graph has no circle.
-    pub(super) fn of(root: &'a Value, graph: Graph<'a>) -> Self {
+impl<'a> SchemaShape<'a> {
+    /// For a schema whose graph has no cycle.
+    pub(super) fn of(root: &'a Value, graph: SchemaGraph<'a>) -> Self {
         Self { graph, root }
     }
 
-    /// Of which types what is at a path may be, where there is something.
+    /// Types that a value at a path can have, if there is one.
     pub(crate) fn types(&self, path: &Path) -> Types {
         self.types_at(path.segments())
     }
 
-    /// Whether every document has something at a path.
+    /// Whether every valid document has a value at a path.
     ///
     /// # Errors
-    /// Why not.
+    /// A message with the place that may be absent.
     pub(crate) fn required(&self, path: &Path) -> Result<(), String> {
         let way = path.segments();
         for length in 1..=way.len() {
             let (here, rest) = way.split_at(length);
             let shown = shown(here);
-            if !self.requires(self.root, here, &mut Known::default()) {
+            if !self.requires(self.root, here, &mut ShapeCache::default()) {
                 return Err(format!(
                     "the schema does not require `{shown}`: list it in `required`"
                 ));
@@ -177,7 +178,7 @@ impl<'a> Shape<'a> {
             let types = self.types_at(here);
             if !rest.is_empty() && types != Types::OBJECT {
                 return Err(format!(
-                    "by the schema `{shown}` is {types}: let it be an object"
+                    "by the schema `{shown}` is {types}: declare it as an object"
                 ));
             }
         }
@@ -185,10 +186,10 @@ impl<'a> Shape<'a> {
     }
 
     fn types_at(&self, way: &[Segment]) -> Types {
-        self.types_from(self.root, way, &mut Known::default())
+        self.types_from(self.root, way, &mut ShapeCache::default())
     }
 
-    fn types_from(&self, schema: &'a Value, way: &[Segment], known: &mut Known) -> Types {
+    fn types_from(&self, schema: &'a Value, way: &[Segment], known: &mut ShapeCache) -> Types {
         let object = match schema {
             Value::Bool(false) => return Types::NONE,
             Value::Object(object) => object,
@@ -221,8 +222,8 @@ impl<'a> Shape<'a> {
         types
     }
 
-    /// Whether what matches a schema may be what a way goes on from.
-    fn may_lead(&self, schema: &'a Value, way: &[Segment], known: &mut Known) -> bool {
+    /// Whether a value that matches a schema can contain the next step of a path.
+    fn may_lead(&self, schema: &'a Value, way: &[Segment], known: &mut ShapeCache) -> bool {
         let needed = match way.first() {
             None => return true,
             Some(Segment::Property(_)) => Types::OBJECT,
@@ -231,13 +232,13 @@ impl<'a> Shape<'a> {
         self.types_from(schema, &[], known).and(needed) != Types::NONE
     }
 
-    /// Of which types the values are that a step leads to, by what a schema itself says of them.
+    /// Types of the values at a step, by the keywords of this schema alone.
     fn types_below(
         &self,
         object: &'a Map<String, Value>,
         step: &Segment,
         rest: &[Segment],
-        known: &mut Known,
+        known: &mut ShapeCache,
     ) -> Types {
         let mut from = |schema: Option<&'a Value>| {
             schema.map_or(Types::ALL, |schema| self.types_from(schema, rest, known))
@@ -258,8 +259,9 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Whether whatever matches a schema, and has what leads to the last step of a way, has that too.
-    fn requires(&self, schema: &'a Value, way: &[Segment], known: &mut Known) -> bool {
+    /// Whether every value that matches a schema, and has everything up to the last step of a path,
+    /// has that too.
+    fn requires(&self, schema: &'a Value, way: &[Segment], known: &mut ShapeCache) -> bool {
         let object = match schema {
             Value::Object(object) => object,
             other => return *other == Value::Bool(false),
@@ -301,7 +303,7 @@ impl<'a> Shape<'a> {
         requires
     }
 
-    /// The schemas that hold wherever this one does.
+    /// Subschemas that hold whenever this one does.
     fn all_of(&self, object: &'a Map<String, Value>) -> impl Iterator<Item = &'a Value> {
         let reference = object.get("$ref").and_then(Value::as_str);
         let target = reference.and_then(|reference| self.graph.target(reference));
@@ -310,7 +312,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// What `type`, `const` and `enum` of a schema allow.
+/// Types that `type`, `const` and `enum` of a schema allow.
 fn own_types(object: &Map<String, Value>) -> Types {
     let any = |values: &[Value], of: fn(&Value) -> Types| {
         let all = values.iter().map(of);

@@ -1,13 +1,11 @@
-//! Schemas that check, schemas that are refused, and what hostile ones come to.
-
-use std::time::{Duration, Instant};
+//! Validation, rejected schemas, and limits for hostile ones.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::core::json::DEPTH_MAX;
+use crate::model::DEPTH_MAX;
 
 fn schema(source: Value) -> Schema {
     Schema::compile(&source).unwrap_or_else(|wrong| panic!("{wrong:?}"))
@@ -77,15 +75,15 @@ fn every_violation_is_told_with_its_place() {
             /stops/1: lacks the property `airport`
             /stops/2: must be an object
             /stops/3: must be an object
-            /id: matches nothing of `anyOf`: 1. must have 3 characters or less; 2. must be null
-            has properties that the schema does not know: `more`"#]],
+            /id: matches no alternative of `anyOf`: 1. must have 3 characters or less; 2. must be null
+            has properties that the schema does not allow: `more`"#]],
     );
 }
 
 #[test]
 fn the_root_of_a_schema_is_an_object() {
-    refused(json!(true), expect!["the schema of documents is an object"]);
-    refused(json!([]), expect!["the schema of documents is an object"]);
+    refused(json!(true), expect!["the schema must be an object"]);
+    refused(json!([]), expect!["the schema must be an object"]);
 }
 
 #[test]
@@ -93,7 +91,8 @@ fn what_is_no_schema_is_refused() {
     refused(
         json!({"type": "text"}),
         expect![
-            "/type: matches nothing of `anyOf`: 1. must be one of `array`, `boolean`, `integer`, `null`, `number` and 2 more; 2. must be an array"
+            "/type: matches no alternative of `anyOf`: 1. must be one of `array`, `boolean`, \
+             `integer`, `null`, `number` and 2 more; 2. must be an array"
         ],
     );
     refused(
@@ -111,7 +110,9 @@ fn what_is_no_schema_is_refused() {
     refused(
         json!({"properties": {"a": {"pattern": "("}}}),
         expect![
-            "/properties/a/pattern: is no pattern that is matched in linear time: there is no look-around, no reference to a group, and repetitions are bounded by what they come to"
+            "/properties/a/pattern: is not a pattern that can be matched in linear time: \
+             look-around and backreferences are not supported, and the expanded size of \
+             repetitions is limited"
         ],
     );
 }
@@ -134,22 +135,22 @@ fn a_schema_stays_within_itself() {
         }, "x-more": {"schema": {"type": "string"}}}),
         expect![[r#"
             /properties/h/$dynamicRef: `$dynamicRef` is not supported: use `$ref`
-            /properties/i/$id: only the schema as a whole may have an `$id`
-            /properties/a/$ref: `https://example.org/other` leads out of the schema: a `$ref` is `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
-            /properties/b/$ref: `file:///etc/passwd` leads out of the schema: a `$ref` is `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
-            /properties/c/$ref: `other.json#/a` leads out of the schema: a `$ref` is `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
-            /properties/d/$ref: `#/$defs/missing` leads to no schema: have it under `$defs`
-            /properties/e/$ref: `#nowhere` leads out of the schema: a `$ref` is `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
-            /properties/f/$ref: a `$ref` is a string
-            /properties/g/$ref: `https://json-schema.org/draft/2020-12/schema` leads out of the schema: a `$ref` is `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
-            /properties/j/$ref: `#/properties` leads to no schema: have it under `$defs`
-            /properties/k/$ref: `#/x-more/schema` leads to no schema: have it under `$defs`"#]],
+            /properties/i/$id: `$id` is allowed only at the root of the schema
+            /properties/a/$ref: `https://example.org/other` leads out of the schema: a `$ref` must be `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
+            /properties/b/$ref: `file:///etc/passwd` leads out of the schema: a `$ref` must be `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
+            /properties/c/$ref: `other.json#/a` leads out of the schema: a `$ref` must be `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
+            /properties/d/$ref: `#/$defs/missing` does not lead to a schema: define it under `$defs`
+            /properties/e/$ref: `#nowhere` leads out of the schema: a `$ref` must be `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
+            /properties/f/$ref: a `$ref` must be a string
+            /properties/g/$ref: `https://json-schema.org/draft/2020-12/schema` leads out of the schema: a `$ref` must be `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema
+            /properties/j/$ref: `#/properties` does not lead to a schema: define it under `$defs`
+            /properties/k/$ref: `#/x-more/schema` does not lead to a schema: define it under `$defs`"#]],
     );
     refused(
         json!({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {"$anchor": "x"}, "b": {"$anchor": "x"}}}),
         expect![[r#"
-            /$schema: a schema is one of https://json-schema.org/draft/2020-12/schema, as a whole
-            /properties/b/$anchor: this anchor is there twice"#]],
+            /$schema: `$schema` is allowed only at the root, and must be https://json-schema.org/draft/2020-12/schema
+            /properties/b/$anchor: this anchor occurs twice"#]],
     );
 }
 
@@ -171,7 +172,7 @@ fn references_within_a_schema_are_followed() {
         expect![[r#"
             /children/0/children/1/a: must be an integer
             /children/0/children/1/b: must be a boolean
-            /children/0/children/1: has properties that the schema does not know: `c`"#]],
+            /children/0/children/1: has properties that the schema does not allow: `c`"#]],
     );
 }
 
@@ -180,7 +181,8 @@ fn a_circle_that_does_not_go_into_the_value_is_refused() {
     refused(
         json!({"$ref": "#"}),
         expect![
-            "a `$ref` leads back to here without going into a property or an element: no value could ever be checked"
+            "a `$ref` leads back to here without going into a property or an element: validation \
+             would never end"
         ],
     );
     refused(
@@ -189,12 +191,13 @@ fn a_circle_that_does_not_go_into_the_value_is_refused() {
             "y": {"anyOf": [{"type": "string"}, {"not": {"$ref": "#/$defs/x"}}]},
         }}),
         expect![
-            "/$defs/x: a `$ref` leads back to here without going into a property or an element: no value could ever be checked"
+            "/$defs/x: a `$ref` leads back to here without going into a property or an element: \
+             validation would never end"
         ],
     );
 }
 
-/// 2^40 places for one value, in a schema of a few lines.
+/// 2^40 subschemas for one value, from a schema of a few lines.
 #[test]
 fn a_schema_that_grows_as_it_is_followed_is_refused() {
     let mut definitions = serde_json::Map::new();
@@ -206,7 +209,7 @@ fn a_schema_that_grows_as_it_is_followed_is_refused() {
     refused(
         json!({"$ref": "#/$defs/x0", "$defs": definitions}),
         expect![
-            "/$defs/x28: more than 10000 parts of the schema, `schema_places_max`, look at one value here, each `$ref` being followed"
+            "/$defs/x28: more than 10000 parts of the schema (`schema_places_max`) apply to the same value here, with each `$ref` followed"
         ],
     );
 }
@@ -216,7 +219,9 @@ fn a_schema_is_of_bounded_size() {
     let many: Vec<String> = (0..40_000).map(|number| number.to_string()).collect();
     refused(
         json!({"properties": {"a": {"enum": many}}}),
-        expect!["the schema takes 308921 bytes, and may take 262144, `schema_bytes_max`"],
+        expect![
+            "the schema has 308921 bytes, more than the maximum of 262144 (`schema_bytes_max`)"
+        ],
     );
     let mut deep = json!({"type": "string"});
     for _ in 0..33 {
@@ -224,7 +229,7 @@ fn a_schema_is_of_bounded_size() {
     }
     refused(
         deep,
-        expect!["the schema is nested deeper than 64, `schema_depth_max`"],
+        expect!["the schema is nested deeper than 64 levels (`schema_depth_max`)"],
     );
     let mut definitions = serde_json::Map::new();
     for level in 0..1_000 {
@@ -233,7 +238,7 @@ fn a_schema_is_of_bounded_size() {
     }
     definitions.insert("x1000".to_owned(), json!({"type": "string"}));
     let chain = json!({"$ref": "#/$defs/x0", "$defs": definitions});
-    // Documents are never that deep.
+    // Documents are never nested that deep.
     schema(chain);
     let mut definitions = serde_json::Map::new();
     for level in 0..1_000 {
@@ -244,7 +249,7 @@ fn a_schema_is_of_bounded_size() {
     refused(
         json!({"$ref": "#/$defs/x0", "$defs": definitions}),
         expect![
-            "checks of a document can be nested more than 600 deep, `schema_nesting_max`: shorten chains of `$ref`, `allOf` and the like"
+            "validation can be nested more than 600 levels deep (`schema_nesting_max`): shorten chains of `$ref`, `allOf` and the like"
         ],
     );
 }
@@ -254,37 +259,37 @@ fn patterns_take_linear_time() {
     refused(
         json!({"properties": {"a": {"pattern": "(?=a)b"}}}),
         expect![
-            "/properties/a/pattern: is no pattern that is matched in linear time: there is no look-around, no reference to a group, and repetitions are bounded by what they come to"
+            "/properties/a/pattern: is not a pattern that can be matched in linear time: \
+             look-around and backreferences are not supported, and the expanded size of \
+             repetitions is limited"
         ],
     );
     refused(
         json!({"properties": {"a": {"pattern": "(a)\\1"}}}),
         expect![
-            "/properties/a/pattern: is no pattern that is matched in linear time: there is no look-around, no reference to a group, and repetitions are bounded by what they come to"
+            "/properties/a/pattern: is not a pattern that can be matched in linear time: \
+             look-around and backreferences are not supported, and the expanded size of \
+             repetitions is limited"
         ],
     );
     refused(
         json!({"patternProperties": {"((a{1000}){1000}){1000}": true}}),
         expect![
-            "/patternProperties/((a{1000}){1000}){1000}: is no pattern that is matched in linear time: there is no look-around, no reference to a group, and repetitions are bounded by what they come to"
+            "/patternProperties/((a{1000}){1000}){1000}: is not a pattern that can be matched in \
+             linear time: look-around and backreferences are not supported, and the expanded size \
+             of repetitions is limited"
         ],
     );
-    // What takes exponential time where alternatives are tried one after the other.
+    // Takes exponential time, and does not end, if alternatives are tried one after the other.
     let source = json!({"properties": {"a": {"pattern": "^(a+)+$"}, "b": {"pattern": "^(a|aa)+$"}, "c": {"pattern": "(x+x+)+y"}}});
     let schema = schema(source);
     let text = format!("{}!", "a".repeat(300_000));
-    let started = Instant::now();
     let document = json!({"a": text, "b": text, "c": "x".repeat(300_000)});
     expect![[r#"
         /a: must match the pattern `^(a+)+$`
         /b: must match the pattern `^(a|aa)+$`
         /c: must match the pattern `(x+x+)+y`"#]]
     .assert_eq(&violations(&schema, &document));
-    assert!(
-        started.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        started.elapsed()
-    );
 }
 
 /// Ten thousand states at each of a million characters.
@@ -292,10 +297,11 @@ fn patterns_take_linear_time() {
 fn a_pattern_that_is_too_much_work_for_a_document_says_so() {
     let schema = schema(json!({"properties": {"a": {"pattern": "^(?:[ab]{0,90}){0,90}c$"}}}));
     assert_eq!(violations(&schema, &json!({"a": "abababc"})), "");
-    expect!["to check this document by its schema takes more than 10000000 steps, `validation_steps_max`: send less, or have the schema simplified"].assert_eq(&violations(&schema, &json!({"a": "ab".repeat(200_000)})));
+    expect!["validating this document takes more than 10000000 steps (`validation_steps_max`): send a smaller document, or simplify the schema"].assert_eq(&violations(&schema, &json!({"a": "ab".repeat(200_000)})));
 }
 
-/// Every level of the document is checked twice by every check of the level above.
+/// Every level of the document is checked twice by every check of the level above: unbounded, the
+/// check would not end.
 #[test]
 fn a_check_that_grows_with_the_document_is_bounded() {
     let one = json!({"properties": {"a": {"$ref": "#"}}, "minProperties": 1});
@@ -309,14 +315,8 @@ fn a_check_that_grows_with_the_document_is_bounded() {
     for _ in 1..DEPTH_MAX {
         wrong = json!({"a": wrong});
     }
-    let started = Instant::now();
     let said = schema.check(&wrong).unwrap_err();
     assert!(!said.is_empty() && said.len() <= VIOLATIONS_MAX);
-    assert!(
-        started.elapsed() < Duration::from_secs(60),
-        "{:?}",
-        started.elapsed()
-    );
 }
 
 #[test]
@@ -347,13 +347,14 @@ fn unique_items_of_a_large_document_are_bounded() {
     let all: Vec<Value> = (0..100).map(|_| one.clone()).collect();
     let schema = schema(json!({"properties": {"a": {"allOf": all}}}));
     let numbers: Vec<u32> = (0..150_000).collect();
-    expect!["to check this document by its schema takes more than 10000000 steps, `validation_steps_max`: send less, or have the schema simplified"].assert_eq(&violations(&schema, &json!({"a": [numbers]})));
+    expect!["validating this document takes more than 10000000 steps (`validation_steps_max`): send a smaller document, or simplify the schema"].assert_eq(&violations(&schema, &json!({"a": [numbers]})));
 }
 
-/// What one definition makes of the next.
+/// Makes one definition of the next one.
 type Link = fn(Value) -> Value;
 
-/// A schema that refers to itself below `a`, by a chain of definitions of one kind that is as long as it may be.
+/// A schema that refers to itself below `a`, through a chain of definitions of one kind that is as
+/// long as allowed.
 fn longest_chain(link: Link) -> Schema {
     let chain = |length: usize| {
         let mut definitions = serde_json::Map::new();
@@ -371,7 +372,7 @@ fn longest_chain(link: Link) -> Schema {
     longest.expect("one of these is short enough")
 }
 
-/// As deep as checks may be nested, in half of the stack that tokio gives its threads.
+/// Checks nested as deep as allowed fit into half of the stack of tokio's threads.
 #[test]
 fn the_deepest_checks_fit_on_the_stack() {
     let links: [(&str, Link); 9] = [
@@ -426,7 +427,7 @@ fn a_schema_is_moved_with_what_it_refers_to() {
     expect![[r##"{"$defs":{"x y":{"type":"string"},"z":{"allOf":[{"$ref":"#/components/schemas/t/$defs/x%20y"}]}},"properties":{"$ref":{"const":"#/kept"},"a":{"$ref":"#/components/schemas/t"},"b":{"$ref":"#/components/schemas/t/$defs/x%20y"},"c":{"items":{"$ref":"#/components/schemas/t/$defs/z"}}}}"##]].assert_eq(&moved(&schema, "/components/schemas/t").to_string());
 }
 
-/// Schemas of which each looks at values in another way.
+/// Schemas that access values in different ways.
 fn schemas() -> Vec<Value> {
     let tree = json!({"anyOf": [{"type": ["null", "boolean", "number"]}, {"type": "string", "maxLength": 3},
         {"type": "array", "items": {"$ref": "#/$defs/tree"}, "uniqueItems": true}, {"type": "object", "additionalProperties": {"$ref": "#/$defs/tree"}}]});
@@ -441,7 +442,7 @@ fn schemas() -> Vec<Value> {
 }
 
 proptest! {
-    /// What is counted is checked like what is not.
+    /// Validation with and without a budget has the same result.
     #[test]
     fn a_check_that_is_gauged_says_the_same(value in crate::core::json::tests::values()) {
         let document = json!({"a": value, "b": [value], "long name": {"a": value}});

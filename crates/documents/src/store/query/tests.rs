@@ -1,4 +1,4 @@
-//! Pieces of SQL.
+//! SQL expressions and page budgets.
 
 use super::*;
 
@@ -31,29 +31,29 @@ fn names_of_properties_are_quoted_and_each_step_is_by_a_text() {
     );
 }
 
-/// Of documents that take so many bytes as many as there is room for.
-fn taken(room: &mut Room, bytes: &[usize]) -> usize {
+/// How many documents of these sizes fit into the budget.
+fn taken(room: &mut PageBudget, bytes: &[usize]) -> usize {
     bytes.iter().filter(|&&bytes| room.takes(bytes)).count()
 }
 
 #[test]
 fn a_page_has_so_many_documents_and_bytes_and_one_in_any_case() {
-    let mut room = Room::new(3, Size(100));
+    let mut room = PageBudget::new(3, ByteSize(100));
     assert_eq!(room.asked(), 4);
     assert_eq!((taken(&mut room, &[10; 3]), room.is_full()), (3, false));
     assert_eq!(room.asked(), 1);
     assert_eq!((taken(&mut room, &[10]), room.is_full()), (0, true));
 
-    // To the last byte, and nothing after what did not fit.
-    let mut room = Room::new(10, Size(100));
+    // Up to the last byte, and nothing after the first that did not fit.
+    let mut room = PageBudget::new(10, ByteSize(100));
     assert_eq!(taken(&mut room, &[60, 40]), 2);
     assert!(!room.is_full());
     assert_eq!(taken(&mut room, &[1, 0]), 0);
     assert!(room.is_full());
-    let mut room = Room::new(10, Size(100));
+    let mut room = PageBudget::new(10, ByteSize(100));
     assert_eq!(taken(&mut room, &[60, 41, 10]), 1);
 
-    let mut room = Room::new(10, Size(100));
+    let mut room = PageBudget::new(10, ByteSize(100));
     assert_eq!((taken(&mut room, &[1_000]), room.is_full()), (1, false));
     assert_eq!((taken(&mut room, &[1]), room.is_full()), (0, true));
 }

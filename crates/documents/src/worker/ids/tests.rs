@@ -1,4 +1,4 @@
-//! Ids that rise.
+//! Monotonicity of document ids.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,8 +13,8 @@ fn numbers_only_grow_whatever_the_clock_does() {
     let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(
         1_700_000_000_000_000,
     )));
-    let ids = Ids::new(clock.clone(), Arc::new(SeededEntropy::new(1)));
-    let mut before = 0;
+    let ids = IdGenerator::new(clock.clone(), Arc::new(SeededEntropy::new(1)));
+    let mut before = DocumentNumber::MIN;
     let mut seen = HashSet::new();
     for round in 0..10_000 {
         match round {
@@ -37,9 +37,9 @@ fn numbers_go_on_behind_those_that_are_there() {
     let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(
         1_700_000_000_000_000,
     )));
-    let ids = Ids::new(clock, Arc::new(SeededEntropy::new(1)));
-    let late = 1_900_000_000_000_i64 << 16 | 0x7fff;
+    let ids = IdGenerator::new(clock, Arc::new(SeededEntropy::new(1)));
+    let late = DocumentNumber(1_900_000_000_000 << 16 | 0x7fff);
     ids.begin_after(late);
     let id = ids.next();
-    assert_eq!(id.number(), 1_900_000_000_001 << 16 | 0x7000);
+    assert_eq!(id.number().0, 1_900_000_000_001 << 16 | 0x7000);
 }

@@ -39,6 +39,6 @@ fn sockets_of_another_user_are_told_from_ours() {
     // Another address of this machine is another server.
     let elsewhere = line("0200007F", "0A", 7);
     assert_eq!(check(0, url, &[&elsewhere, &ours]), "ours");
-    assert!(check(0, url, &[&elsewhere]).contains("cannot be told"));
+    assert!(check(0, url, &[&elsewhere]).contains("cannot find out"));
     assert!(check(0, "http://localhost:7070", &[&listening]).contains("user id 1000"));
 }

@@ -2,32 +2,36 @@
 
 use clap::Subcommand;
 
-/// `egret queue outbox …`
+/// Subcommands of `egret queue outbox …`.
 #[derive(Debug, Subcommand)]
 pub enum Outbox {
-    /// Make `egret.enqueue` in a database, or bring it up to date
+    /// Install `egret.enqueue` in a database, or upgrade it
+    #[command(after_help = "Example: egret queue outbox install --database shop --grant app")]
     Install {
-        /// The database [default: the only one, where there is one]
+        /// Database of the outbox [default: the only one]
         #[arg(long, short)]
         database: Option<String>,
-        /// A role that may enqueue, `public` for all of them; may be repeated
+        /// Role that may enqueue, or `public` for all roles; may be repeated
         #[arg(long = "grant", value_name = "ROLE")]
         grant: Vec<String>,
     },
-    /// Show what waits in the outboxes, and for how long
+    /// Show the number and age of the rows in outboxes
+    #[command(after_help = "Example: egret queue outbox status")]
     Status,
-    /// Hand rejected rows over again
+    /// Enqueue rejected rows again
+    #[command(after_help = "Example: egret queue outbox retry --database shop")]
     Retry {
-        /// The database [default: the only one with an outbox]
+        /// Database of the outbox [default: the only one with an outbox]
         #[arg(long, short)]
         database: Option<String>,
     },
     /// Remove `egret.enqueue` and its tables from a database
+    #[command(after_help = "Example: egret queue outbox remove --database shop")]
     Remove {
-        /// The database [default: the only one with an outbox]
+        /// Database of the outbox [default: the only one with an outbox]
         #[arg(long, short)]
         database: Option<String>,
-        /// Even with rows in it
+        /// Remove the outbox even if it has rows, which are lost
         #[arg(long)]
         force: bool,
     },

@@ -2,23 +2,27 @@
 
 use clap::Subcommand;
 
-/// What Egret does with series of its own accord.
+/// Commands about scrapes, rules and alerts.
 #[derive(Debug, Subcommand)]
 pub enum Monitor {
-    /// List what is scraped, and how it went
+    /// List scrape targets and the result of their last scrape
+    #[command(after_help = "Example: egret series targets --job node")]
     Targets {
-        /// Only those of this job
+        /// Only targets of this job
         #[arg(long)]
         job: Option<String>,
     },
-    /// List recording and alerting rules, and how they went
+    /// List recording and alerting rules and the result of their last evaluation
+    #[command(after_help = "Example: egret series rules --group node")]
     Rules {
-        /// Only those of this group; may be repeated
+        /// Only rules of this group; may be repeated [default: all groups]
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
     },
-    /// List the alerts that are pending or firing
+    /// List alerts that are pending or firing
+    #[command(after_help = "Example: egret series alerts")]
     Alerts,
-    /// Read the files of rules and targets again
+    /// Reload the files of rules and targets
+    #[command(after_help = "Example: egret series reload")]
     Reload,
 }

@@ -5,7 +5,7 @@ mod progress;
 mod sending;
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,26 +13,30 @@ use futures_util::stream::FuturesOrdered;
 use futures_util::{StreamExt, TryStreamExt};
 use serde_json::json;
 
-use self::lines::{Chunk, LINES, Lines};
-use self::progress::{Counts, Earlier, Left, Mark, Noted, Progress, Refusals, Source};
-use self::sending::{Answer, Sender};
-use super::reasons::{Problem, Reasons, Reference};
-use super::{borrowed, queried};
+use self::lines::{LINES, LineChunk, Lines};
+use self::progress::{
+    Checkpoint, FlushMode, ImportIdentity, LineCounts, PriorProgress, ProgressFile, Refusals,
+    ResumeState,
+};
+use self::sending::{ChunkSender, ImportTotals};
+use super::reasons::{DocumentProblem, Reasons, UnresolvedReference};
+use super::request::{borrowed, queried, unusable};
 use crate::api::Api;
-use crate::cli::{ImportDocuments, Place};
+use crate::cli::{DatabaseArgs, ImportDocuments};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Requests on their way at a time.
+/// Requests that are in flight at a time.
 const REQUESTS: usize = 4;
 
-/// How often is told and noted how far it is. With --relaxed it is noted the time after, when PostgreSQL has written it to the disk.
+/// Interval between two reports of progress, and two checkpoints. With --relaxed a checkpoint is
+/// written one interval later, when PostgreSQL has flushed the lines.
 const TOLD_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) async fn export(
     collection: &str,
     meta: bool,
-    place: &Place,
+    place: &DatabaseArgs,
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
@@ -47,32 +51,34 @@ pub(super) async fn export(
         ends_a_line = part.last().is_none_or(|last| *last == b'\n');
         output.part(&part)?;
     }
-    match ends_a_line {
-        true => Ok(()),
-        false => Err(Failure::failed(
+    if ends_a_line {
+        Ok(())
+    } else {
+        Err(Failure::failed(
             "failed",
-            "the export ended before its end: see the server's log",
-        )),
+            "the export is incomplete: see the server's log",
+        ))
     }
 }
 
-/// An import on its way.
+/// An import that is being run.
 struct Import<'a> {
     command: &'a ImportDocuments,
-    sender: &'a Sender<'a>,
+    sender: &'a ChunkSender<'a>,
     output: Output,
-    counts: Counts,
+    counts: LineCounts,
     reasons: Reasons,
     refused: Option<BufWriter<File>>,
-    /// Of what cannot be gone on with, nothing is noted.
-    progress: Option<Progress>,
-    /// Up to here each line of the file is answered for good, in bytes.
+    /// `None` where the import cannot be resumed: no checkpoints are written then.
+    progress: Option<ProgressFile>,
+    /// End of the lines with a final outcome, as an offset in the file, in bytes.
     offset: u64,
-    /// Lines that refer to what may come later in the file.
+    /// Lines that were refused because of a reference to a document that may come later in the
+    /// file.
     again: Vec<(u64, Vec<u8>)>,
     begun: Instant,
     told: Instant,
-    /// Lines of earlier times.
+    /// Number of lines that earlier runs have done.
     before: u64,
 }
 
@@ -83,7 +89,7 @@ pub(super) async fn import(
 ) -> Result<(), Failure> {
     command.check_files()?;
     let mut progress = command.progress(api)?;
-    let Left { mark, reasons, .. } = command.left(progress.as_mut(), output)?;
+    let ResumeState { mark, reasons, .. } = command.left(progress.as_mut(), output)?;
     let refused = match &command.refused {
         Some(path) => {
             let kept = command.refusals_of(&mark).unwrap_or(0);
@@ -92,7 +98,7 @@ pub(super) async fn import(
         None => None,
     };
     let lines = Lines::open(&command.file, mark.offset, mark.counts.lines)?;
-    let sender = Sender::new(api, &command, output);
+    let sender = ChunkSender::new(api, &command, output);
     let mut import = Import {
         command: &command,
         sender: &sender,
@@ -113,7 +119,7 @@ pub(super) async fn import(
 }
 
 impl ImportDocuments {
-    /// Nothing is written over what is read.
+    /// Refuses output files that are the input file.
     fn check_files(&self) -> Result<(), Failure> {
         let Ok(file) = std::fs::canonicalize(&self.file) else {
             return Ok(());
@@ -132,65 +138,69 @@ impl ImportDocuments {
             .as_ref()
             .is_some_and(|path| is(path, directory))
         {
-            let what = format!(
-                "--missing is the directory of {name}: documents there would be written over"
-            );
+            let what =
+                format!("--missing is the directory of {name}: files there would be overwritten");
             return Err(Failure::usage(what)
-                .with_hint("name another one, which is made if it is not there"));
+                .with_hint("name another directory; it is created if it does not exist"));
         }
         Ok(())
     }
 
-    /// Where it is noted how far it is: of a file that can be read from anywhere.
-    fn progress(&self, api: &Api) -> Result<Option<Progress>, Failure> {
+    /// The progress file, where the input is a regular file.
+    fn progress(&self, api: &Api) -> Result<Option<ProgressFile>, Failure> {
         if self.file.as_os_str() == "-" {
             return Ok(None);
         }
-        let found = std::fs::metadata(&self.file);
-        let found = found.map_err(|error| unusable(&self.file, &error))?;
+        let found = std::fs::metadata(&self.file).map_err(|error| unusable(&self.file, &error))?;
         let mut path = self.file.clone().into_os_string();
         path.push(".progress");
-        let source = Source::new(&api.base(), self, &found);
-        let noted = match self.relaxed {
-            true => Noted::Later,
-            false => Noted::AtOnce,
+        let source = ImportIdentity::new(&api.base(), self, &found);
+        let noted = if self.relaxed {
+            FlushMode::Later
+        } else {
+            FlushMode::AtOnce
         };
-        let progress = Progress::new(path.into(), source, noted);
+        let progress = ProgressFile::new(path.into(), source, noted);
         Ok(Some(progress).filter(|_| found.is_file()))
     }
 
-    /// What an earlier import of the same has done before it was broken off. What cannot be gone on with is begun anew: lines that come again
-    /// change nothing.
-    fn left(&self, progress: Option<&mut Progress>, output: Output) -> Result<Left, Failure> {
+    /// The state to resume from. Without one the import begins at the first line: lines that are
+    /// sent again change nothing.
+    fn left(
+        &self,
+        progress: Option<&mut ProgressFile>,
+        output: Output,
+    ) -> Result<ResumeState, Failure> {
         let Some(progress) = progress else {
-            return Ok(Left::default());
+            return Ok(ResumeState::default());
         };
         if self.anew {
             progress.forget();
-            return Ok(Left::default());
+            return Ok(ResumeState::default());
         }
         let file = self.file.display();
         let why = match progress.earlier()? {
-            Earlier::Nothing => return Ok(Left::default()),
-            Earlier::This(left) if self.refusals_of(&left.mark).is_some() => {
+            PriorProgress::Nothing => return Ok(ResumeState::default()),
+            PriorProgress::This(left) if self.refusals_of(&left.mark).is_some() => {
                 progress.go_on(&left)?;
                 let lines = left.mark.counts.lines;
-                output.remark(&format!("{file}: going on after line {lines}"));
+                output.remark(&format!("{file}: resuming after line {lines}"));
                 return Ok(left);
             }
-            Earlier::This(_) => {
+            PriorProgress::This(_) => {
                 progress.forget();
-                "lines that were refused before are not in --refused".to_owned()
+                "the file --refused lacks lines that were refused before".to_owned()
             }
-            // Until something is noted here, the other one can still go on.
-            Earlier::Another(what) => what,
+            // Until a checkpoint is written here, the other import can still be resumed.
+            PriorProgress::Another(what) => what,
         };
-        output.remark(&format!("{file}: {why}: beginning at the first line"));
-        Ok(Left::default())
+        output.remark(&format!("{file}: {why}: starting at the first line"));
+        Ok(ResumeState::default())
     }
 
-    /// How much of the file of refused lines is of an earlier import, in bytes; none: not all that it has refused is there.
-    fn refusals_of(&self, mark: &Mark) -> Option<u64> {
+    /// Bytes of the file of rejected lines that an earlier run has written; `None`: some of them
+    /// are missing.
+    fn refusals_of(&self, mark: &Checkpoint) -> Option<u64> {
         let Some(path) = self.refused.as_ref().filter(|_| mark.counts.refused > 0) else {
             return Some(0);
         };
@@ -201,14 +211,13 @@ impl ImportDocuments {
     }
 }
 
-/// A path that means the same file wherever the command is given.
+/// The absolute form of a path, as the progress file holds it.
 fn told_path(path: &Path) -> String {
-    let whole = std::path::absolute(path);
-    let whole = whole.unwrap_or_else(|_| path.to_owned());
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     whole.to_string_lossy().into_owned()
 }
 
-/// The file of refused lines, with so many bytes of what it has.
+/// Opens the file of rejected lines and cuts it to `kept` bytes.
 fn open(path: &Path, kept: u64) -> Result<File, Failure> {
     let opened = || {
         let file = File::options().append(true).create(true).open(path)?;
@@ -216,10 +225,6 @@ fn open(path: &Path, kept: u64) -> Result<File, Failure> {
         Ok(file)
     };
     opened().map_err(|error| unusable(path, &error))
-}
-
-pub(super) fn unusable(path: &Path, error: &io::Error) -> Failure {
-    Failure::usage(format!("{}: {error}", path.display()))
 }
 
 impl Import<'_> {
@@ -246,14 +251,14 @@ impl Import<'_> {
         }
     }
 
-    /// What became of lines, for good.
-    fn take(&mut self, chunk: &Chunk, answer: Answer) -> Result<(), Failure> {
+    /// Counts the outcomes of a chunk. Rejected lines are reported, or kept for another attempt.
+    fn take(&mut self, chunk: &LineChunk, answer: ImportTotals) -> Result<(), Failure> {
         self.count(&answer);
         let texts: Vec<&[u8]> = chunk.text.split(|byte| *byte == b'\n').collect();
         for (place, problem) in answer.refused {
             let (line, text) = (chunk.first + place as u64, texts[place]);
-            let own = |one: &Reference| one.to == self.command.collection;
-            // What it refers to may have come after it.
+            let own = |one: &UnresolvedReference| one.to == self.command.collection;
+            // The line may refer to one that comes later in the file.
             if problem.references.iter().any(own) {
                 self.again.push((line, text.to_vec()));
             } else {
@@ -265,13 +270,13 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn count(&mut self, answer: &Answer) {
+    fn count(&mut self, answer: &ImportTotals) {
         self.counts.created += answer.created;
         self.counts.changed += answer.changed;
         self.counts.unchanged += answer.unchanged;
     }
 
-    fn refuse(&mut self, line: u64, text: &[u8], problem: &Problem) -> Result<(), Failure> {
+    fn refuse(&mut self, line: u64, text: &[u8], problem: &DocumentProblem) -> Result<(), Failure> {
         self.counts.refused += 1;
         self.reasons.add(problem);
         if self.again.is_empty()
@@ -289,7 +294,7 @@ impl Import<'_> {
         writeln!(file, "{told}").map_err(|error| unusable(path, &error))
     }
 
-    /// Says how far it is, and notes it.
+    /// Prints the progress and writes a checkpoint, at intervals of [`TOLD_EVERY`].
     fn tell(&mut self) -> Result<(), Failure> {
         if self.told.elapsed() < TOLD_EVERY {
             return Ok(());
@@ -303,13 +308,13 @@ impl Import<'_> {
         self.note().map(drop)
     }
 
-    /// Notes how far it is; tells whether it has.
+    /// Writes a checkpoint; returns whether it was written.
     fn note(&mut self) -> Result<bool, Failure> {
         if self.is_doubtful() {
-            // What was noted before the server was away holds still, and what comes now does not.
+            // Checkpoints from before the outage still hold; later ones would not.
             self.progress = None;
         }
-        // What waits for a second time is not done: it would be lost with the process.
+        // Lines that wait for another attempt are only in memory: a checkpoint would skip them.
         if !self.again.is_empty() {
             return Ok(false);
         }
@@ -324,7 +329,7 @@ impl Import<'_> {
                 bytes: flushed.map_err(|error| unusable(path, &error))?.len(),
             });
         }
-        let noted = progress.note(&Mark {
+        let noted = progress.note(&Checkpoint {
             offset: self.offset,
             counts: self.counts.clone(),
             refusals,
@@ -333,28 +338,30 @@ impl Import<'_> {
             // The import goes on all the same, and begins at the first line if it is broken off.
             self.progress = None;
             let message = failure.message;
-            self.output
-                .remark(&format!("how far it is cannot be noted: {message}"));
+            self.output.remark(&format!(
+                "cannot save the progress of the import: {message}"
+            ));
             return Ok(false);
         }
         Ok(true)
     }
 
-    /// Whether lines may be lost that were answered: the disk was not waited for, and the server was away.
+    /// Whether acknowledged lines may be lost: they were sent with --relaxed, and the server was
+    /// away.
     fn is_doubtful(&self) -> bool {
         self.command.relaxed && self.sender.was_away()
     }
 
-    /// Notes how far it came before it failed.
+    /// Writes a checkpoint after a failure, where that is safe.
     fn break_off(&mut self, failure: Failure) -> Failure {
-        // What was sent with --relaxed is noted a while after it was answered.
+        // With --relaxed, acknowledged lines may not be durable yet.
         if self.counts.lines == 0 || self.command.relaxed {
             return failure;
         }
         let lines = self.counts.lines;
         match self.note() {
             Ok(true) => self.output.remark(&format!(
-                "{lines} lines are done: the same command goes on after them"
+                "{lines} lines are imported: run the same command again to resume after them"
             )),
             Ok(false) => {}
             Err(second) => self.output.remark(&second.message),
@@ -362,7 +369,7 @@ impl Import<'_> {
         failure
     }
 
-    /// Sends lines again that were refused because of others that may have come meanwhile, as long as that helps.
+    /// Sends the lines again that referred to lines later in the file, as long as that helps.
     async fn again(&mut self) -> Result<(), Failure> {
         loop {
             let left = std::mem::take(&mut self.again);
@@ -403,9 +410,10 @@ impl Import<'_> {
         let counts = &self.counts;
         let answer = serde_json::to_value(counts).expect("they are numbers");
         let seconds = self.begun.elapsed().as_secs_f64();
-        self.output.answer(&answer, |counts: Counts| {
+        self.output.answer(&answer, |counts: LineCounts| {
             format!(
-                "{} lines in {seconds:.1} s: {} documents are new, {} changed, {} were so already, {} lines were refused",
+                "{} lines in {seconds:.1} s: {} documents are new, {} changed, {} unchanged, {} \
+                 lines were refused",
                 counts.lines, counts.created, counts.changed, counts.unchanged, counts.refused
             )
         })?;
@@ -415,9 +423,12 @@ impl Import<'_> {
         if is_doubtful {
             return Err(Failure::failed(
                 "import_doubtful",
-                "the server was away for a time, and may have lost lines that were sent with --relaxed before",
+                "the server was unreachable for a time, and may have lost lines that were sent \
+                 with --relaxed before",
             )
-            .with_hint("give the same command again: lines that are there change nothing"));
+            .with_hint(
+                "run the same command again: lines that were already imported change nothing",
+            ));
         }
         match counts.refused {
             0 => Ok(()),
@@ -426,8 +437,8 @@ impl Import<'_> {
                 format!("{refused} lines were refused"),
             )
             .with_hint(match &self.command.refused {
-                Some(path) => format!("{} says which, and why", path.display()),
-                None => "--refused FILE writes which, and why".to_owned(),
+                Some(path) => format!("{} lists them with the reasons", path.display()),
+                None => "--refused FILE writes them to a file with the reasons".to_owned(),
             })),
         }
     }

@@ -4,12 +4,12 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::api::{Api, Raw};
+use crate::api::{Api, RawRequest};
 use crate::failure::Failure;
 use crate::output::Output;
 
 #[derive(Debug, Deserialize)]
-struct Page<'a> {
+struct HistoryPage<'a> {
     #[serde(borrow)]
     items: Vec<Version<'a>>,
     next: Option<String>,
@@ -32,16 +32,17 @@ pub(super) async fn list(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let raw = Raw {
+    let raw = RawRequest {
         query,
-        ..Raw::new(Method::GET, path)
+        ..RawRequest::new(Method::GET, path)
     };
     let body = api.raw(raw).await?.body;
     if output.is_json() {
         return output.bytes(&body);
     }
-    let page: Page<'_> = serde_json::from_slice(&body)
-        .map_err(|error| Failure::failed("failed", format!("the answer is no page: {error}")))?;
+    let page: HistoryPage<'_> = serde_json::from_slice(&body).map_err(|error| {
+        Failure::failed("failed", format!("the response is not a page: {error}"))
+    })?;
     let lines = page.items.iter().map(|item| {
         let end = if item.is_deleted { "deleted" } else { "until" };
         format!(

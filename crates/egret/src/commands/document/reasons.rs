@@ -6,30 +6,30 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::bulk::unusable;
+use super::request::unusable;
 use crate::failure::Failure;
 
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Problem {
+pub(crate) struct DocumentProblem {
     pub(crate) code: String,
     detail: Option<String>,
     /// Whether the line may be taken later: it is not refused for good then.
     #[serde(default, skip_serializing)]
     pub(super) retryable: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) references: Vec<Reference>,
+    pub(super) references: Vec<UnresolvedReference>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     violations: Vec<Json>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Reference {
+pub(crate) struct UnresolvedReference {
     reference: String,
     pub(super) to: String,
     identity: Json,
 }
 
-impl Problem {
+impl DocumentProblem {
     /// A line that the server does not even read.
     pub(super) fn of(failure: Failure) -> Self {
         Self {
@@ -65,7 +65,7 @@ pub(crate) struct Reasons {
 }
 
 impl Reasons {
-    pub(crate) fn add(&mut self, problem: &Problem) {
+    pub(crate) fn add(&mut self, problem: &DocumentProblem) {
         let mut said = BTreeSet::new();
         for reference in &problem.references {
             let to = format!("{} in {}", reference.reference, reference.to);
@@ -108,7 +108,7 @@ impl Reasons {
         each.map(|((code, to), (lines, names))| match to.as_str() {
             "" => format!("{lines} lines: {code}"),
             to => format!(
-                "{lines} lines: {code}, {to}: {} of them are not there",
+                "{lines} lines: {code}, {to}: {} of them do not exist",
                 names.len()
             ),
         })
@@ -116,13 +116,15 @@ impl Reasons {
     }
 }
 
-impl Reference {
+impl UnresolvedReference {
     /// A document with nothing but the identity that is named.
     fn stub(&self) -> Json {
         let mut stub = json!({});
         for (pointer, value) in self.identity.as_object().into_iter().flatten() {
-            let names = pointer.split('/').skip(1);
-            let names = names.map(|name| name.replace("~1", "/").replace("~0", "~"));
+            let names = pointer
+                .split('/')
+                .skip(1)
+                .map(|name| name.replace("~1", "/").replace("~0", "~"));
             let place = names.fold(&mut stub, |place, name| &mut place[name]);
             *place = value.clone();
         }

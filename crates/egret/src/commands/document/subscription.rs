@@ -1,15 +1,15 @@
-//! `egret document subscription …`: who is told what becomes of documents.
+//! `egret document subscription …`: deliveries of document changes to webhooks and queues.
 
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{borrowed, queried};
-use crate::answers::Items;
-use crate::api::{Api, Raw};
+use super::request::{borrowed, queried};
+use crate::api::{Api, RawRequest};
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Output, listing};
+use crate::responses::Items;
 
 #[derive(Debug, Deserialize)]
 struct Subscription {
@@ -38,23 +38,26 @@ impl Subscription {
 }
 
 pub(super) async fn run(
-    command: cli::Subscription,
+    command: cli::SubscriptionCommand,
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
     let path = |name: String| vec!["document-subscriptions".to_owned(), name];
     match command {
-        cli::Subscription::List(place) => {
+        cli::SubscriptionCommand::List(place) => {
             let query = queried(&place);
             let answer = api
                 .get(&["document-subscriptions"], &borrowed(&query))
                 .await?;
             output.answer(&answer, |list: Items<Subscription>| {
                 let rows = list.items.into_iter().map(Subscription::row);
-                listing(&["name", "collection", "to", "told up to", "failed"], rows)
+                listing(
+                    &["name", "collection", "to", "delivered up to", "failed"],
+                    rows,
+                )
             })
         }
-        cli::Subscription::Set {
+        cli::SubscriptionCommand::Set {
             name,
             webhook,
             queue,
@@ -63,28 +66,28 @@ pub(super) async fn run(
             place,
         } => {
             let body = json!({"webhook": webhook, "queue": queue, "collection": collection, "after": after});
-            let raw = Raw {
+            let raw = RawRequest {
                 query: queried(&place),
                 body: Some(("application/json", body.to_string().into_bytes())),
-                ..Raw::new(Method::PUT, path(name))
+                ..RawRequest::new(Method::PUT, path(name))
             };
             let answer = api.raw(raw).await?.json()?;
             output.answer(&answer, |told: Subscription| {
                 format!(
-                    "subscription {} is told what comes after {}",
+                    "subscription {} receives the changes after position {}",
                     told.name, told.position
                 )
             })
         }
-        cli::Subscription::Remove { name, place } => {
-            let raw = Raw {
+        cli::SubscriptionCommand::Remove { name, place } => {
+            let raw = RawRequest {
                 query: queried(&place),
-                ..Raw::new(Method::DELETE, path(name.clone()))
+                ..RawRequest::new(Method::DELETE, path(name.clone()))
             };
             api.raw(raw).await?;
             let answer = json!({"name": name, "removed": true});
             output.answer(&answer, |_: serde_json::Value| {
-                format!("subscription {name} is gone")
+                format!("subscription {name} is deleted")
             })
         }
     }

@@ -11,13 +11,13 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 #[derive(Debug, Deserialize)]
-struct Changes {
-    items: Vec<Change>,
+struct DocumentChangePage {
+    items: Vec<DocumentChange>,
     position: i64,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-struct Change {
+struct DocumentChange {
     position: i64,
     at: Timestamp,
     kind: String,
@@ -27,7 +27,7 @@ struct Change {
 }
 
 pub(super) async fn run(asked: TailDocuments, api: &Api, output: Output) -> Result<(), Failure> {
-    let mut tail = Tail {
+    let mut tail = DocumentTail {
         output,
         database: asked.place.database,
         collection: asked.collection,
@@ -38,7 +38,7 @@ pub(super) async fn run(asked: TailDocuments, api: &Api, output: Output) -> Resu
     follow(&["document-changes", "events"], api, &mut tail).await
 }
 
-struct Tail {
+struct DocumentTail {
     output: Output,
     database: Option<String>,
     collection: Option<String>,
@@ -50,7 +50,7 @@ struct Tail {
     has_begun: bool,
 }
 
-impl Listener for Tail {
+impl Listener for DocumentTail {
     /// A page of changes.
     const EVENT_BYTES_MAX: usize = 16 << 20;
 
@@ -70,7 +70,8 @@ impl Listener for Tail {
                 let id = event.id.and_then(|id| id.parse().ok());
                 self.last = id.or(self.last);
                 if let (false, Some(last)) = (self.has_begun, self.last) {
-                    self.output.remark(&format!("following after {last}"));
+                    self.output
+                        .remark(&format!("following changes after position {last}"));
                     self.has_begun = true;
                 }
                 Ok(())
@@ -89,20 +90,21 @@ impl Listener for Tail {
     }
 
     fn lose(&self, failure: &Failure) {
-        let what = "trying again, from where it was";
+        let what = "retrying from the last position";
         self.output.remark(&format!("{failure}: {what}"));
     }
 }
 
-impl Tail {
-    fn show(&mut self, changes: Changes) -> Result<(), Failure> {
+impl DocumentTail {
+    fn show(&mut self, changes: DocumentChangePage) -> Result<(), Failure> {
         for change in changes.items {
             if self.is_done() {
                 return Ok(());
             }
-            match self.output.is_json() {
-                true => self.output.json_line(&change)?,
-                false => self.output.text(&change.told())?,
+            if self.output.is_json() {
+                self.output.json_line(&change)?
+            } else {
+                self.output.text(&change.told())?
             }
             self.left = self.left.map(|left| left - 1);
         }
@@ -111,7 +113,7 @@ impl Tail {
     }
 }
 
-impl Change {
+impl DocumentChange {
     fn told(&self) -> String {
         let Self {
             position,

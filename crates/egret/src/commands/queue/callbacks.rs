@@ -3,14 +3,14 @@
 use egret_base::Timestamp;
 use serde::Deserialize;
 
-use super::tasks::{self, Deed, first_line};
+use super::tasks::{self, TaskAction, first_line};
 use crate::api::Api;
 use crate::cli::{CallbackCommand, CallbackListing};
 use crate::failure::Failure;
 use crate::output::{Output, listing};
 
 #[derive(Debug, Deserialize)]
-struct Page {
+struct CallbackPage {
     items: Vec<Callback>,
 }
 
@@ -34,7 +34,9 @@ pub(super) async fn run(
     output: Output,
 ) -> Result<(), Failure> {
     match &arguments.command {
-        Some(CallbackCommand::Delete { ids }) => tasks::each(Deed::Delete, ids, api, output).await,
+        Some(CallbackCommand::Delete { ids }) => {
+            tasks::each(TaskAction::Delete, ids, api, output).await
+        }
         None => list(arguments, api, output).await,
     }
 }
@@ -44,11 +46,13 @@ async fn list(arguments: &CallbackListing, api: &Api, output: Output) -> Result<
     let pages = tasks::pages(
         &["callbacks"],
         &filters,
-        (arguments.limit, arguments.cursor.clone()),
-        (api, output),
+        arguments.limit,
+        arguments.cursor.clone(),
+        api,
+        output,
     );
     let answer = pages.await?;
-    output.answer(&answer, |page: Page| table(page.items))
+    output.answer(&answer, |page: CallbackPage| table(page.items))
 }
 
 fn table(items: Vec<Callback>) -> String {

@@ -4,12 +4,12 @@ use egret_base::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::payload::{Members, members, raw};
-use crate::answers::Items;
+use super::payload::{TaskFields, members, raw};
 use crate::api::Api;
-use crate::cli::{Cron, Missed, Put};
+use crate::cli::{Cron, MissedTickPolicy, PutSchedule};
 use crate::failure::Failure;
 use crate::output::{Output, facts, listing, printable};
+use crate::responses::Items;
 
 #[derive(Debug, Deserialize)]
 struct Schedule {
@@ -39,14 +39,14 @@ pub(super) async fn run(command: Cron, api: &Api, output: Output) -> Result<(), 
         }
         Cron::Pause { name } => {
             let answer = api.post(&["schedules", &name, "pause"], json!({})).await?;
-            output.answer(&answer, |_: Schedule| format!("schedule {name} rests"))
+            output.answer(&answer, |_: Schedule| format!("schedule {name} is paused"))
         }
         Cron::Resume { name } => {
             let answer = api.post(&["schedules", &name, "resume"], json!({})).await?;
             output.answer(&answer, |schedule: Schedule| {
                 match schedule.next_runs.first() {
                     Some(next) => format!("schedule {name} runs next at {next}"),
-                    None => format!("schedule {name} goes on, but no run comes"),
+                    None => format!("schedule {name} is resumed, but has no further runs"),
                 }
             })
         }
@@ -58,8 +58,8 @@ pub(super) async fn run(command: Cron, api: &Api, output: Output) -> Result<(), 
     }
 }
 
-async fn put(put: Put, api: &Api, output: Output) -> Result<(), Failure> {
-    let mut schedule = Members::new();
+async fn put(put: PutSchedule, api: &Api, output: Output) -> Result<(), Failure> {
+    let mut schedule = TaskFields::new();
     let mut set = |name: &str, value: Json| {
         schedule.insert(name.to_owned(), raw(&value));
     };
@@ -69,9 +69,9 @@ async fn put(put: Put, api: &Api, output: Output) -> Result<(), Failure> {
         set("time_zone", json!(zone));
     }
     let missed = match put.missed {
-        Missed::Skip => "skip",
-        Missed::One => "one",
-        Missed::All => "all",
+        MissedTickPolicy::Skip => "skip",
+        MissedTickPolicy::One => "one",
+        MissedTickPolicy::All => "all",
     };
     set("missed", json!(missed));
     if put.paused {
@@ -130,7 +130,7 @@ fn described(schedule: Schedule) -> String {
             "last",
             match (schedule.last_at, schedule.last_task) {
                 (Some(at), _) if schedule.waiting => {
-                    format!("{at}, waits: the tenant has no room for its task")
+                    format!("{at}, waiting: the tenant has reached its task limit")
                 }
                 (Some(at), Some(task)) => format!("{at}, task {task}"),
                 (Some(at), None) => at.to_string(),

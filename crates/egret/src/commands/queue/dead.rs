@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::queues;
-use super::tasks::{self, Deed};
+use super::tasks::{self, TaskAction};
 use crate::api::Api;
 use crate::cli::{Dead, Listing};
 use crate::commands::plural::{are, number_of};
@@ -14,7 +14,7 @@ use crate::output::Output;
 const STATE: &str = "dead";
 
 #[derive(Debug, Deserialize)]
-struct Requeued {
+struct RequeueResult {
     requeued: u64,
 }
 
@@ -38,15 +38,15 @@ pub(super) async fn run(command: Dead, api: &Api, output: Output) -> Result<(), 
         Dead::Requeue { queue, ids, limit } if ids.is_empty() => {
             let path = ["queues", &queue, "requeue-dead"];
             let answer = api.post(&path, json!({"limit": limit})).await?;
-            output.answer(&answer, |back: Requeued| {
+            output.answer(&answer, |back: RequeueResult| {
                 let tasks = number_of(back.requeued, "dead task");
                 format!("{tasks} of {queue} {} put back", are(back.requeued))
             })
         }
-        Dead::Requeue { ids, .. } => tasks::each(Deed::Requeue, &ids, api, output).await,
+        Dead::Requeue { ids, .. } => tasks::each(TaskAction::Requeue, &ids, api, output).await,
         Dead::Delete { queue, ids, yes } if ids.is_empty() => {
             queues::purge(&queue, &[STATE.to_owned()], yes, api, output).await
         }
-        Dead::Delete { ids, .. } => tasks::each(Deed::Delete, &ids, api, output).await,
+        Dead::Delete { ids, .. } => tasks::each(TaskAction::Delete, &ids, api, output).await,
     }
 }

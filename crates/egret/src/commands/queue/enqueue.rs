@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::payload::{self, Members, members, raw, unexpected};
+use super::payload::{self, TaskFields, members, raw, unexpected};
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
@@ -18,14 +18,14 @@ const BATCH_MAX: usize = 1_000;
 const BATCH_BYTES_MAX: usize = 2 << 20;
 
 #[derive(Debug, Deserialize)]
-struct Enqueued {
+struct EnqueueResult {
     id: String,
     replayed: bool,
 }
 
-/// What became of one of several.
+/// The outcome of one task of a batch.
 #[derive(Debug, Deserialize)]
-struct Outcome {
+struct ItemOutcome {
     id: Option<String>,
     error: Option<Refusal>,
 }
@@ -60,28 +60,28 @@ pub(super) async fn run(enqueue: cli::Enqueue, api: &Api, output: Output) -> Res
     let path = ["queues", &enqueue.queue, "tasks"];
     let answer = api.post_text(&path, raw(&task).get().to_owned()).await?;
     let answer: Json = serde_json::from_slice(&answer).map_err(|error| unexpected(&error))?;
-    output.answer(&answer, |task: Enqueued| {
+    output.answer(&answer, |task: EnqueueResult| {
         if task.replayed {
-            output.remark("there was such a task already");
+            output.remark("the task exists already");
         }
         task.id
     })
 }
 
-/// Enqueues the tasks of a file, as many at a time as a request takes. Nothing is enqueued of a file of
-/// which a line is no JSON object.
+/// Enqueues the tasks of a file, as many at a time as a request takes. Nothing is enqueued of a
+/// file of which a line is no JSON object.
 async fn batch(queue: &str, file: &Path, api: &Api, output: Output) -> Result<(), Failure> {
     let bytes = payload::file(file)?;
     let lines = lines(&bytes)?;
     for (number, line) in &lines {
-        let read: Result<Members, _> = serde_json::from_str(line);
+        let read: Result<TaskFields, _> = serde_json::from_str(line);
         read.map_err(|error| Failure::usage(format!("line {number}: {error}")))?;
     }
-    let mut told = Told::new(lines.len(), output);
+    let mut told = EnqueueReporter::new(lines.len(), output);
     let mut begin = 0;
     while begin < lines.len() {
         let count = fitting(&lines[begin..]);
-        // What cannot be asked is taken out, and the rest asked again.
+        // A line that is rejected is taken out, and the rest is sent again.
         let mut chunk: Vec<usize> = (begin..begin + count).collect();
         begin += count;
         while let Err(refused) = ask(queue, &lines, &chunk, api, &mut told).await? {
@@ -92,9 +92,9 @@ async fn batch(queue: &str, file: &Path, api: &Api, output: Output) -> Result<()
     told.end()
 }
 
-/// A line that keeps a request from being understood.
-struct Refused {
-    /// Where in the chunk.
+/// A line of a chunk for which the server refused the whole request.
+struct RejectedItem {
+    /// Its index in the chunk.
     at: usize,
     reason: Refusal,
 }
@@ -105,8 +105,8 @@ async fn ask(
     lines: &[(usize, &str)],
     chunk: &[usize],
     api: &Api,
-    told: &mut Told,
-) -> Result<Result<(), Refused>, Failure> {
+    told: &mut EnqueueReporter,
+) -> Result<Result<(), RejectedItem>, Failure> {
     if chunk.is_empty() {
         return Ok(Ok(()));
     }
@@ -117,7 +117,7 @@ async fn ask(
             Err(detail) => {
                 let code = "invalid_request".to_owned();
                 let reason = Refusal { code, detail };
-                return Ok(Err(Refused { at, reason }));
+                return Ok(Err(RejectedItem { at, reason }));
             }
         }
     }
@@ -128,14 +128,15 @@ async fn ask(
             Some((at, detail)) => {
                 let (code, detail) = (failure.code.clone(), detail.to_owned());
                 let reason = Refusal { code, detail };
-                Ok(Err(Refused { at, reason }))
+                Ok(Err(RejectedItem { at, reason }))
             }
             None => Err(failure),
         },
     }
 }
 
-/// Which task of a request was not understood, where the server says so by its place (`[3].priority: …`).
+/// Which task of a request was not understood, where the server says so by its place
+/// (`[3].priority: …`).
 fn misfit(failure: &Failure) -> Option<(usize, &str)> {
     let (_, field) = failure
         .message
@@ -151,7 +152,7 @@ fn misfit(failure: &Failure) -> Option<(usize, &str)> {
 /// Lines that are not empty, with their numbers from 1.
 fn lines(bytes: &[u8]) -> Result<Vec<(usize, &str)>, Failure> {
     let text = std::str::from_utf8(bytes)
-        .map_err(|error| Failure::usage(format!("the tasks are not text: {error}")))?;
+        .map_err(|error| Failure::usage(format!("the tasks are not UTF-8: {error}")))?;
     let lines = text.lines().enumerate();
     Ok(lines
         .map(|(number, line)| (number + 1, line.trim()))
@@ -169,10 +170,10 @@ fn fitting(lines: &[(usize, &str)]) -> usize {
     lines.iter().take(BATCH_MAX).take_while(fits).count().max(1)
 }
 
-/// One line's task, or what is wrong with it. `#n` of its `after` counts the file's tasks; a request
-/// counts its own from 0.
-fn task(line: &str, chunk: &[usize], ids: &[Option<String>]) -> Result<Members, String> {
-    let mut task: Members = serde_json::from_str(line).map_err(|error| error.to_string())?;
+/// One line's task, or what is wrong with it. `#n` of its `after` counts the file's tasks; a
+/// request counts its own from 0.
+fn task(line: &str, chunk: &[usize], ids: &[Option<String>]) -> Result<TaskFields, String> {
+    let mut task: TaskFields = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let Some(after) = task.get("after") else {
         return Ok(task);
     };
@@ -196,15 +197,15 @@ fn task(line: &str, chunk: &[usize], ids: &[Option<String>]) -> Result<Members, 
     Ok(task)
 }
 
-/// What has been said about the tasks so far.
-struct Told {
+/// Collects the outcomes of all tasks and prints them.
+struct EnqueueReporter {
     output: Output,
     ids: Vec<Option<String>>,
     items: Vec<Json>,
     refused: usize,
 }
 
-impl Told {
+impl EnqueueReporter {
     fn new(tasks: usize, output: Output) -> Self {
         Self {
             output,
@@ -221,12 +222,13 @@ impl Told {
         chunk: &[usize],
     ) -> Result<(), Failure> {
         #[derive(Deserialize)]
-        struct Answer {
+        struct BatchResponse {
             items: Vec<Json>,
         }
-        let answer: Answer = serde_json::from_slice(answer).map_err(|error| unexpected(&error))?;
+        let answer: BatchResponse =
+            serde_json::from_slice(answer).map_err(|error| unexpected(&error))?;
         for (place, item) in chunk.iter().zip(answer.items) {
-            let outcome = Outcome::deserialize(&item).map_err(|error| unexpected(&error))?;
+            let outcome = ItemOutcome::deserialize(&item).map_err(|error| unexpected(&error))?;
             match (&outcome.id, &outcome.error) {
                 (Some(id), _) if !self.output.is_json() => self.output.text(id)?,
                 (_, Some(refusal)) => self.refuse(*place, lines[*place].0, refusal),

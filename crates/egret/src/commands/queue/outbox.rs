@@ -3,15 +3,15 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::answers::Items;
 use crate::api::Api;
 use crate::cli::Outbox;
 use crate::commands::plural::{are, number_of};
 use crate::failure::Failure;
 use crate::output::{self, Output, duration, listing};
+use crate::responses::Items;
 
 #[derive(Debug, Deserialize)]
-struct Status {
+struct OutboxStatus {
     database: String,
     waiting: u64,
     oldest_ms: Option<u64>,
@@ -23,13 +23,13 @@ struct Status {
 /// The outboxes of databases.
 #[derive(Debug, Deserialize)]
 struct Outboxes {
-    items: Vec<Status>,
+    items: Vec<OutboxStatus>,
     #[serde(default)]
     incomplete: bool,
 }
 
 #[derive(Debug, Deserialize)]
-struct Rows {
+struct OutboxRowCount {
     database: String,
     #[serde(default)]
     rows: u64,
@@ -40,14 +40,14 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
         Outbox::Install { database, grant } => {
             let body = json!({"database": database, "grant": grant});
             let answer = api.post(&["outboxes"], body).await?;
-            output.answer(&answer, |place: Rows| {
+            output.answer(&answer, |place: OutboxRowCount| {
                 let database = place.database;
-                let who = match grant.as_slice() {
+                let callers = match grant.as_slice() {
                     [] => "its owner alone; --grant ROLE lets others".to_owned(),
                     roles => roles.join(", "),
                 };
                 format!(
-                    "the outbox of {database} is installed; egret.enqueue may be called by {who}"
+                    "the outbox of {database} is installed; egret.enqueue may be called by {callers}"
                 )
             })
         }
@@ -60,9 +60,12 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
             let answer = api
                 .post(&["outboxes", &database, "retry"], json!({}))
                 .await?;
-            output.answer(&answer, |again: Rows| {
+            output.answer(&answer, |again: OutboxRowCount| {
                 let (rows, are) = (number_of(again.rows, "row"), are(again.rows));
-                format!("{rows} of {} {are} handed over again", again.database)
+                format!(
+                    "{rows} of {} {are} queued for another attempt",
+                    again.database
+                )
             })
         }
         Outbox::Remove { database, force } => {
@@ -74,7 +77,7 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
                 "outbox_in_use" => failure.with_hint("--force removes them with it"),
                 _ => failure,
             })?;
-            output.answer(&answer, |gone: Rows| match gone.rows {
+            output.answer(&answer, |gone: OutboxRowCount| match gone.rows {
                 0 => format!("the outbox of {} is removed", gone.database),
                 rows => format!(
                     "the outbox of {} is removed, with {}",
@@ -92,13 +95,13 @@ async fn meant(named: Option<String>, api: &Api) -> Result<String, Failure> {
         return Ok(named);
     }
     let answer = api.get(&["outboxes"], &[]).await?;
-    let list: Items<Status> = output::decode(&answer)?;
+    let list: Items<OutboxStatus> = output::decode(&answer)?;
     let names: Vec<String> = list.items.into_iter().map(|one| one.database).collect();
     match names.as_slice() {
         [only] => Ok(only.clone()),
         [] => Err(Failure::failed(
             "outbox_not_found",
-            "no database has an outbox: `egret queue outbox install` makes one",
+            "no database has an outbox: `egret queue outbox install` installs one",
         )),
         several => Err(Failure::usage(format!(
             "several databases have an outbox, name one with --database: {}",

@@ -1,4 +1,4 @@
-//! What a user says about a task, as the API takes it. Payloads that are JSON go through untouched.
+//! The options of a task as a request of the API. Payloads that are JSON go through untouched.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,8 +13,8 @@ use serde_json::{Value as Json, json};
 use crate::cli;
 use crate::failure::Failure;
 
-/// A task's members by name; JSON that is text already keeps its digits.
-pub(super) type Members = BTreeMap<String, Box<RawValue>>;
+/// Fields of a task by name; a value that is JSON text already keeps its digits.
+pub(super) type TaskFields = BTreeMap<String, Box<RawValue>>;
 
 /// A value as the text it has in a body.
 pub(super) fn raw(value: &impl Serialize) -> Box<RawValue> {
@@ -24,12 +24,10 @@ pub(super) fn raw(value: &impl Serialize) -> Box<RawValue> {
 /// Payload or result: JSON as it is, else bytes.
 #[derive(Debug, Default)]
 pub(super) enum Content {
-    /// There is none.
     #[default]
     Nothing,
     /// JSON, as its author wrote it.
     Text(Box<RawValue>),
-    /// Anything else.
     Bytes(Vec<u8>),
 }
 
@@ -67,7 +65,7 @@ impl Content {
     }
 
     /// Puts it among the members of a body: `what`, or `what_base64`.
-    pub(super) fn put(self, what: &str, members: &mut Members) {
+    pub(super) fn put(self, what: &str, members: &mut TaskFields) {
         match self {
             Content::Nothing => {}
             Content::Text(text) => {
@@ -93,7 +91,7 @@ pub(super) fn read(given: &str, is_bytes: bool) -> Result<Content, Failure> {
     match serde_json::from_slice(&bytes) {
         Ok(text) => Ok(Content::Text(text)),
         Err(error) => Err(Failure::usage(format!("the payload is not JSON: {error}"))
-            .with_hint("--bytes sends it as it is")),
+            .with_hint("--bytes sends it unchanged")),
     }
 }
 
@@ -113,8 +111,8 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
 }
 
 /// What the options of a task say.
-pub(super) fn members(task: &cli::Produced) -> Result<Members, Failure> {
-    let mut members = Members::new();
+pub(super) fn members(task: &cli::TaskArgs) -> Result<TaskFields, Failure> {
+    let mut members = TaskFields::new();
     if let Some(given) = &task.payload {
         read(given, task.bytes)?.put("payload", &mut members);
     }
@@ -146,11 +144,11 @@ pub(super) fn members(task: &cli::Produced) -> Result<Members, Failure> {
 }
 
 /// A retry policy where anything is said of it; the rest is as `before`, or as Egret's default.
-pub(super) fn retry_object(retry: &cli::Retry, before: Option<&Json>) -> Option<Json> {
+pub(super) fn retry_object(retry: &cli::RetryArgs, before: Option<&Json>) -> Option<Json> {
     let backoff = retry.backoff.map(|it| match it {
-        cli::Backoff::Fixed => json!("fixed"),
-        cli::Backoff::Linear => json!("linear"),
-        cli::Backoff::Exponential => json!("exponential"),
+        cli::BackoffKind::Fixed => json!("fixed"),
+        cli::BackoffKind::Linear => json!("linear"),
+        cli::BackoffKind::Exponential => json!("exponential"),
     });
     let jitter = retry.jitter.map(|it| match it {
         cli::Jitter::None => json!("none"),
@@ -175,17 +173,17 @@ pub(super) fn retry_object(retry: &cli::Retry, before: Option<&Json>) -> Option<
     Some(whole)
 }
 
-/// Members of an answer that are kept as they came.
+/// Fields of a response that are kept as they came.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Carried {
+pub(super) struct RawFields {
     payload: Option<Box<RawValue>>,
     payload_base64: Option<String>,
     result: Option<Box<RawValue>>,
     result_base64: Option<String>,
 }
 
-impl Carried {
+impl RawFields {
     /// Of an answer about one task.
     pub(super) fn of(answer: &[u8]) -> Result<Self, Failure> {
         serde_json::from_slice(answer).map_err(|error| unexpected(&error))
@@ -202,11 +200,11 @@ impl Carried {
     }
 }
 
-/// An answer that is not what it should be.
+/// Failure for a response that cannot be parsed.
 pub(in crate::commands) fn unexpected(error: &dyn std::fmt::Display) -> Failure {
     Failure::failed(
         "unexpected_answer",
-        format!("the server's answer is not as expected: {error}"),
+        format!("unexpected response of the server: {error}"),
     )
-    .with_hint("use the same version of Egret here and there")
+    .with_hint("use the same version of Egret for client and server")
 }

@@ -9,15 +9,15 @@ use serde_json::{Map, Value as Json, json};
 
 use super::payload::retry_object;
 use super::tasks::remark_unavailable;
-use crate::answers::Items;
 use crate::api::Api;
 use crate::cli;
 use crate::commands::plural::{are, number_of};
 use crate::failure::Failure;
 use crate::output::{self, Output, duration, facts, listing};
+use crate::responses::Items;
 
 #[derive(Debug, Deserialize)]
-struct Queue {
+struct QueueDetails {
     name: String,
     paused: bool,
     draining: bool,
@@ -32,7 +32,7 @@ struct Queue {
 #[derive(Debug, Deserialize)]
 struct Settings {
     max_attempts: u32,
-    retry: Retry,
+    retry: RetrySettings,
     lease_ms: u64,
     timeout_ms: u64,
     concurrency: u64,
@@ -47,7 +47,7 @@ struct Settings {
 }
 
 #[derive(Debug, Deserialize)]
-struct Retry {
+struct RetrySettings {
     backoff: String,
     base_ms: u64,
     max_ms: u64,
@@ -73,13 +73,18 @@ pub(super) async fn create(
     };
     let body = changes(&create, before.as_ref());
     let answer = api.put(&path, body).await?;
-    let done = if before.is_some() { "changed" } else { "made" };
-    output.answer(&answer, |queue: Queue| {
+    let done = if before.is_some() {
+        "changed"
+    } else {
+        "created"
+    };
+    output.answer(&answer, |queue: QueueDetails| {
         format!("queue {} is {done}\n\n{}", queue.name, described(&queue))
     })
 }
 
-/// What the options change. Settings of several parts are sent whole: what is not given of them is as before.
+/// What the options change. Settings of several parts are sent whole: what is not given of them is
+/// as before.
 fn changes(create: &cli::CreateQueue, before: Option<&Json>) -> Json {
     let mut body = Map::new();
     let mut set = |name: &str, value: Option<Json>| {
@@ -87,7 +92,7 @@ fn changes(create: &cli::CreateQueue, before: Option<&Json>) -> Json {
             body.insert(name.to_owned(), value);
         }
     };
-    let ms = |span: Option<egret_base::settings::Span>| span.map(|span| json!(span.0));
+    let ms = |span: Option<egret_base::settings::ConfigDuration>| span.map(|span| json!(span.0));
     set("max_attempts", create.max_attempts.map(|it| json!(it)));
     set("lease_ms", ms(create.lease));
     set("timeout_ms", ms(create.timeout));
@@ -141,7 +146,7 @@ fn changes(create: &cli::CreateQueue, before: Option<&Json>) -> Json {
 
 pub(super) async fn list(api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["queues"], &[]).await?;
-    output.answer(&answer, |list: Items<Queue>| {
+    output.answer(&answer, |list: Items<QueueDetails>| {
         let unavailable = list
             .items
             .iter()
@@ -183,7 +188,7 @@ pub(super) async fn list(api: &Api, output: Output) -> Result<(), Failure> {
 
 pub(super) async fn show(name: &str, api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["queues", name], &[]).await?;
-    output.answer(&answer, |queue: Queue| {
+    output.answer(&answer, |queue: QueueDetails| {
         remark_unavailable(&queue.unavailable_partitions, output);
         described(&queue)
     })
@@ -191,7 +196,7 @@ pub(super) async fn show(name: &str, api: &Api, output: Output) -> Result<(), Fa
 
 pub(super) async fn flow(name: &str, word: &str, api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.post(&["queues", name, word], json!({})).await?;
-    output.answer(&answer, |queue: Queue| {
+    output.answer(&answer, |queue: QueueDetails| {
         format!("queue {} is {}", queue.name, flow_of(&queue))
     })
 }
@@ -219,14 +224,14 @@ pub(super) async fn purge(
     let answer = api
         .post(&["queues", name, "purge"], json!({"states": states}))
         .await?;
-    output.answer(&answer, |gone: Deleted| {
+    output.answer(&answer, |gone: DeleteResult| {
         let tasks = number_of(gone.deleted, "task");
         format!("{tasks} of {name} {} deleted", are(gone.deleted))
     })
 }
 
 #[derive(Debug, Deserialize)]
-struct Deleted {
+struct DeleteResult {
     deleted: u64,
 }
 
@@ -238,7 +243,7 @@ pub(super) async fn foretold(
     output: Output,
 ) -> Result<(), Failure> {
     let answer = api.get(&["queues", name], &[]).await?;
-    let queue: Queue = output::decode(&answer)?;
+    let queue: QueueDetails = output::decode(&answer)?;
     let wanted = |state: &String| match states {
         [] => state != TaskState::Leased.as_str(),
         states => states.contains(state),
@@ -252,9 +257,11 @@ pub(super) async fn foretold(
         if met.is_empty() {
             return format!("there is nothing to delete in {name}");
         }
-        let counts = met.iter().map(|(state, count)| format!("{count} {state}"));
-        let counts: Vec<String> = counts.collect();
-        let counts = counts.join(", ");
+        let counts = met
+            .iter()
+            .map(|(state, count)| format!("{count} {state}"))
+            .collect::<Vec<String>>()
+            .join(", ");
         format!("nothing is deleted: --yes would delete {counts} of {name}")
     })
 }
@@ -279,7 +286,7 @@ fn number(count: Option<&u64>) -> String {
     count.copied().unwrap_or_default().to_string()
 }
 
-fn flow_of(queue: &Queue) -> &'static str {
+fn flow_of(queue: &QueueDetails) -> &'static str {
     match (queue.paused, queue.draining) {
         (false, false) => "open",
         (true, false) => "paused",
@@ -288,7 +295,7 @@ fn flow_of(queue: &Queue) -> &'static str {
     }
 }
 
-fn described(queue: &Queue) -> String {
+fn described(queue: &QueueDetails) -> String {
     let settings = &queue.settings;
     let counts = facts(&[
         ("queue", queue.name.clone()),

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 #[derive(Debug, Deserialize)]
-struct Change {
+struct TaskStateChange {
     id: String,
     queue: String,
     state: String,
@@ -26,7 +26,7 @@ pub(super) async fn run(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let mut tail = Tail {
+    let mut tail = TaskTail {
         output,
         left: limit,
         queues,
@@ -35,7 +35,7 @@ pub(super) async fn run(
     follow(&["tasks", "events"], api, &mut tail).await
 }
 
-struct Tail<'a> {
+struct TaskTail<'a> {
     output: Output,
     /// Changes still to show.
     left: Option<u64>,
@@ -43,7 +43,7 @@ struct Tail<'a> {
     states: &'a [String],
 }
 
-impl Listener for Tail<'_> {
+impl Listener for TaskTail<'_> {
     const EVENT_BYTES_MAX: usize = 1 << 20;
 
     fn query(&self) -> Vec<(&str, String)> {
@@ -76,17 +76,18 @@ impl Listener for Tail<'_> {
     }
 
     fn lose(&self, failure: &Failure) {
-        let what = "trying again; what changes meanwhile is not shown";
+        let what = "reconnecting; changes in between are not shown";
         self.output.remark(&format!("{failure}: {what}"));
     }
 }
 
-impl Tail<'_> {
+impl TaskTail<'_> {
     fn change(&self, data: &str) -> Result<(), Failure> {
         if self.output.is_json() {
             return self.output.text(data);
         }
-        let change: Change = serde_json::from_str(data).map_err(|error| unexpected(&error))?;
+        let change: TaskStateChange =
+            serde_json::from_str(data).map_err(|error| unexpected(&error))?;
         self.output.text(&format!(
             "{}  {}  {}  {:9}  attempt {}",
             change.at, change.queue, change.id, change.state, change.attempt

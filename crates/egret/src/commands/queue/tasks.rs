@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use egret_base::Timestamp;
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::payload::{Carried, Content, unexpected};
-use super::work::Backoff;
+use super::payload::{Content, RawFields, unexpected};
+use super::work::ReconnectBackoff;
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
@@ -54,7 +54,7 @@ struct Attempt {
 }
 
 #[derive(Debug, Deserialize)]
-struct Page {
+struct TaskPage {
     items: Vec<Json>,
     next_cursor: Option<String>,
     #[serde(default)]
@@ -71,9 +71,9 @@ pub(super) async fn list(
         ("state", arguments.state.as_deref()),
         ("tag", arguments.tag.as_deref()),
     ];
-    let start = (arguments.limit, arguments.cursor.clone());
-    let answer = pages(&path, &filters, start, (api, output)).await?;
-    output.answer(&answer, |page: Page| table(&page.items))
+    let (limit, cursor) = (arguments.limit, arguments.cursor.clone());
+    let answer = pages(&path, &filters, limit, cursor, api, output).await?;
+    output.answer(&answer, |page: TaskPage| table(&page.items))
 }
 
 /// Says that what partitions hold is missing from an answer because they do not work.
@@ -88,13 +88,15 @@ pub(super) fn remark_unavailable(partitions: &BTreeSet<u32>, output: Output) {
     ));
 }
 
-/// Reads pages of a list until there are `limit` items, from a cursor on. Says how to go on where there are
-/// more, and which partitions do not answer.
+/// Reads pages of a list until there are `limit` items, from a cursor on. Says how to go on where
+/// there are more, and which partitions do not answer.
 pub(super) async fn pages(
     path: &[&str],
     filters: &[(&str, Option<&str>)],
-    (limit, mut cursor): (u64, Option<String>),
-    (api, output): (&Api, Output),
+    limit: u64,
+    mut cursor: Option<String>,
+    api: &Api,
+    output: Output,
 ) -> Result<Json, Failure> {
     let mut items = Vec::new();
     let mut unavailable = BTreeSet::new();
@@ -110,7 +112,7 @@ pub(super) async fn pages(
         {
             query.extend(value.map(|value| (name, value)));
         }
-        let page: Page = output::decode(&api.get(path, &query).await?)?;
+        let page: TaskPage = output::decode(&api.get(path, &query).await?)?;
         left = left.saturating_sub(page.items.len() as u64);
         items.extend(page.items);
         unavailable.extend(page.unavailable_partitions);
@@ -122,7 +124,7 @@ pub(super) async fn pages(
     if !output.is_json()
         && let Some(cursor) = &cursor
     {
-        output.remark(&format!("there are more: --cursor {cursor}"));
+        output.remark(&format!("more: --cursor {cursor}"));
     }
     remark_unavailable(&unavailable, output);
     let mut answer = json!({"items": items, "next_cursor": cursor});
@@ -165,18 +167,18 @@ pub(super) fn first_line(text: &str) -> String {
 pub(super) async fn get(id: &str, api: &Api, output: Output) -> Result<(), Failure> {
     let bytes = api.get_text(&["tasks", id], &[]).await?;
     let answer: Json = serde_json::from_slice(&bytes).map_err(|error| unexpected(&error))?;
-    let payload = Carried::of(&bytes)?.payload()?;
-    let result = Carried::of(&bytes)?.result()?;
+    let payload = RawFields::of(&bytes)?.payload()?;
+    let result = RawFields::of(&bytes)?.result()?;
     output.answer(&answer, |task: Task| described(task, &payload, &result))
 }
 
 fn described(task: Task, payload: &Content, result: &Content) -> String {
     let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
-    let pairs = task
+    let pairs: Vec<String> = task
         .metadata
         .iter()
-        .map(|(name, value)| format!("{name}={value}"));
-    let pairs: Vec<String> = pairs.collect();
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     let summary = facts(&[
         ("task", task.id),
         ("queue", task.queue),
@@ -241,7 +243,7 @@ struct End {
 
 pub(super) async fn wait(
     id: &str,
-    timeout: Option<Span>,
+    timeout: Option<ConfigDuration>,
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
@@ -251,7 +253,7 @@ pub(super) async fn wait(
             WAIT.min(until.saturating_duration_since(Instant::now()))
         })
     };
-    let mut backoff = Backoff::default();
+    let mut backoff = ReconnectBackoff::default();
     // The first request tells at once whether there is such a task on a server that answers.
     let mut wait_ms = "0".to_owned();
     let mut is_known = false;
@@ -261,13 +263,13 @@ pub(super) async fn wait(
         let bytes = match output.waiting("waiting", asked).await {
             Ok(bytes) => bytes,
             Err(failure) if failure.retryable && is_known && !left().is_zero() => {
-                output.remark(&format!("{failure}: trying again"));
+                output.remark(&format!("{failure}: retrying"));
                 backoff.wait().await;
                 continue;
             }
             Err(failure) => return Err(failure),
         };
-        (is_known, backoff) = (true, Backoff::default());
+        (is_known, backoff) = (true, ReconnectBackoff::default());
         wait_ms = left().as_millis().to_string();
         let end: End = serde_json::from_slice(&bytes).map_err(|error| unexpected(&error))?;
         match end.state.as_str() {
@@ -279,7 +281,7 @@ pub(super) async fn wait(
                 return Err(ended_badly(id, &end));
             }
             state if until.is_some_and(|until| Instant::now() >= until) => {
-                let message = format!("task {id} has not ended in time: it is {state}");
+                let message = format!("task {id} did not end in time: it is {state}");
                 return Err(Failure::failed("wait_timeout", message));
             }
             _ => {}
@@ -288,7 +290,7 @@ pub(super) async fn wait(
 }
 
 fn ended_badly(id: &str, end: &End) -> Failure {
-    let error = end.error.as_deref().unwrap_or("no reason was given");
+    let error = end.error.as_deref().unwrap_or("no reason given");
     match end.state.as_str() {
         "dead" => Failure::failed(
             "task_dead",
@@ -305,33 +307,33 @@ fn print(task: &[u8], output: Output) -> Result<(), Failure> {
         let task: Json = serde_json::from_slice(task).map_err(|error| unexpected(&error))?;
         return output.json(&task);
     }
-    match Carried::of(task)?.result()? {
+    match RawFields::of(task)?.result()? {
         Content::Nothing => Ok(()),
         content => output.bytes(content.bytes()),
     }
 }
 
-/// What people do to single tasks.
+/// An operation on single tasks.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Deed {
+pub(super) enum TaskAction {
     Cancel,
     Requeue,
     Delete,
 }
 
-impl Deed {
+impl TaskAction {
     fn done(self) -> &'static str {
         match self {
-            Deed::Cancel => "cancelled",
-            Deed::Requeue => "requeued",
-            Deed::Delete => "deleted",
+            TaskAction::Cancel => "cancelled",
+            TaskAction::Requeue => "requeued",
+            TaskAction::Delete => "deleted",
         }
     }
 }
 
-/// Does the same to several tasks; one that refuses does not keep the others from it.
+/// Applies the operation to several tasks; one that is refused does not stop the others.
 pub(super) async fn each(
-    deed: Deed,
+    deed: TaskAction,
     ids: &[String],
     api: &Api,
     output: Output,
@@ -340,9 +342,9 @@ pub(super) async fn each(
     let (mut items, mut refused) = (Vec::new(), None);
     for id in ids {
         let answer = match deed {
-            Deed::Cancel => api.post(&["tasks", id, "cancel"], json!({})).await,
-            Deed::Requeue => api.post(&["tasks", id, "requeue"], json!({})).await,
-            Deed::Delete => api.delete(&["tasks", id], &[]).await,
+            TaskAction::Cancel => api.post(&["tasks", id, "cancel"], json!({})).await,
+            TaskAction::Requeue => api.post(&["tasks", id, "requeue"], json!({})).await,
+            TaskAction::Delete => api.delete(&["tasks", id], &[]).await,
         };
         match answer {
             Ok(_) => {

@@ -1,5 +1,5 @@
-//! `egret queue work`: a command per task. Here is the loop that claims; `attempt.rs` is the life of one
-//! attempt with its lease, `child.rs` the command's process.
+//! `egret queue work`: a command per task. Here is the loop that claims; `attempt.rs` is the life
+//! of one attempt with its lease, `child.rs` the command's process.
 
 mod attempt;
 mod child;
@@ -8,14 +8,14 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::attempt::{Leased, Outcome, attend};
+use self::attempt::{AttemptOutcome, LeasedTask, run_attempt};
 use super::payload::unexpected;
 use crate::api::Api;
 use crate::cli;
@@ -29,13 +29,13 @@ const CLAIM_WAIT_MS: u64 = 30_000;
 /// Tasks of one claim.
 const CLAIM_MAX: u64 = 1_000;
 
-/// Longer and longer waits between tries.
+/// Waits between retries, each longer than the one before.
 #[derive(Debug)]
-pub(in crate::commands) struct Backoff {
+pub(in crate::commands) struct ReconnectBackoff {
     next: Duration,
 }
 
-impl Default for Backoff {
+impl Default for ReconnectBackoff {
     fn default() -> Self {
         Self {
             next: Duration::from_millis(200),
@@ -43,7 +43,7 @@ impl Default for Backoff {
     }
 }
 
-impl Backoff {
+impl ReconnectBackoff {
     const MAX: Duration = Duration::from_secs(5);
 
     pub(in crate::commands) async fn wait(&mut self) {
@@ -53,13 +53,13 @@ impl Backoff {
     }
 }
 
-/// SIGINT and SIGTERM.
-struct Interrupts {
+/// Streams of SIGINT and SIGTERM.
+struct ShutdownSignals {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
 }
 
-impl Interrupts {
+impl ShutdownSignals {
     fn new() -> Self {
         let is_ignored = is_ignored(SignalKind::interrupt());
         // Where a signal cannot be heard, it ends the program as it always does.
@@ -81,53 +81,52 @@ impl Interrupts {
 
 /// Waits for SIGINT or SIGTERM.
 pub(in crate::commands) async fn interrupted() {
-    Interrupts::new().next().await;
+    ShutdownSignals::new().next().await;
 }
 
-/// How much the user wants an end.
+/// How urgently the user wants the worker to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stop {
-    /// Not at all.
+enum StopRequest {
     No,
-    /// What runs may finish.
+    /// Running commands may finish; no further task is claimed.
     Finish,
-    /// What runs is given back.
+    /// Running commands are killed, and their tasks are released.
     GiveBack,
 }
 
-/// What all attempts share.
-struct Crew {
+/// What all attempts of a worker share.
+struct WorkerContext {
     api: Api,
     queue: String,
     command: Vec<OsString>,
-    lease: Option<Span>,
-    timeout: Option<Span>,
+    lease: Option<ConfigDuration>,
+    timeout: Option<ConfigDuration>,
     worker: String,
     output: Output,
-    stop: watch::Receiver<Stop>,
+    stop: watch::Receiver<StopRequest>,
 }
 
-/// When to end without being told.
-struct Bounds {
+/// Limits of a worker: attempts at a time, and when it stops by itself.
+struct WorkLimits {
     slots: u64,
     max_tasks: Option<u64>,
     until_empty: bool,
 }
 
-impl Bounds {
+impl WorkLimits {
     fn are_set(&self) -> bool {
         self.max_tasks.is_some() || self.until_empty
     }
 }
 
 pub(super) async fn run(work: cli::Work, api: &Api, output: Output) -> Result<(), Failure> {
-    let (tell, stop) = watch::channel(Stop::No);
-    let bounds = Bounds {
+    let (tell, stop) = watch::channel(StopRequest::No);
+    let bounds = WorkLimits {
         slots: u64::from(work.slots),
         max_tasks: if work.once { Some(1) } else { work.max_tasks },
         until_empty: work.until_empty,
     };
-    let crew = Arc::new(Crew {
+    let crew = Arc::new(WorkerContext {
         api: api.clone(),
         worker: work.worker.unwrap_or_else(own_name),
         queue: work.queue,
@@ -138,16 +137,16 @@ pub(super) async fn run(work: cli::Work, api: &Api, output: Output) -> Result<()
         stop,
     });
     let listening = tokio::spawn(async move {
-        let mut interrupts = Interrupts::new();
+        let mut interrupts = ShutdownSignals::new();
         interrupts.next().await;
-        output.remark("stopping when what runs has finished; once more gives it back");
-        tell.send_replace(Stop::Finish);
+        output.remark("stopping when the running tasks have finished; interrupt again to return them to the queue");
+        tell.send_replace(StopRequest::Finish);
         interrupts.next().await;
-        tell.send_replace(Stop::GiveBack);
-        // The channel stays open as long as anybody looks at it.
+        tell.send_replace(StopRequest::GiveBack);
+        // The channel stays open as long as a receiver exists.
         tell.closed().await;
     });
-    let mut shift = Shift {
+    let mut shift = WorkLoop {
         running: JoinSet::new(),
         begun: 0,
         failed: 0,
@@ -180,27 +179,31 @@ fn own_name() -> String {
     format!("{host}/{}", std::process::id())
 }
 
-/// What runs, and what became of what ran.
-struct Shift {
-    running: JoinSet<Outcome>,
+/// The running attempts, and counts of those that have ended.
+struct WorkLoop {
+    running: JoinSet<AttemptOutcome>,
     begun: u64,
     failed: u64,
-    /// Why nothing more can be worked on.
+    /// The failure for which no further task can be worked on.
     broken: Option<Failure>,
 }
 
-impl Shift {
-    /// Claims and begins, until it is to end; what runs then runs on.
-    async fn work(&mut self, crew: &Arc<Crew>, bounds: &Bounds) -> Result<(), Failure> {
+impl WorkLoop {
+    /// Claims tasks and starts attempts until the worker is to stop; attempts that run then go on.
+    async fn work(
+        &mut self,
+        crew: &Arc<WorkerContext>,
+        bounds: &WorkLimits,
+    ) -> Result<(), Failure> {
         let mut stop = crew.stop.clone();
-        let mut backoff = Backoff::default();
+        let mut backoff = ReconnectBackoff::default();
         let mut reached = false;
         loop {
             while let Some(done) = self.running.try_join_next() {
                 self.note(done);
             }
             let left = bounds.max_tasks.map_or(CLAIM_MAX, |most| most - self.begun);
-            if left == 0 || self.broken.is_some() || *stop.borrow() > Stop::No {
+            if left == 0 || self.broken.is_some() || *stop.borrow() > StopRequest::No {
                 return Ok(());
             }
             let busy = self.running.len() as u64;
@@ -212,7 +215,7 @@ impl Shift {
             // The first claim tells at once whether there is a server that it can be asked of.
             let waits = reached && !bounds.until_empty;
             let wait_ms = if waits { CLAIM_WAIT_MS } else { 0 };
-            // A claim that nobody waits for any longer gets nothing.
+            // A claim whose request is dropped leases nothing.
             let claimed = tokio::select! {
                 biased;
                 _ = stop.changed() => continue,
@@ -226,14 +229,14 @@ impl Shift {
                     self.wait_for_one(&mut stop).await;
                 }
                 Ok(tasks) => {
-                    (reached, backoff) = (true, Backoff::default());
+                    (reached, backoff) = (true, ReconnectBackoff::default());
                     for task in tasks {
                         self.begun += 1;
-                        self.running.spawn(attend(crew.clone(), task));
+                        self.running.spawn(run_attempt(crew.clone(), task));
                     }
                 }
                 Err(failure) if failure.retryable && reached => {
-                    crew.output.remark(&format!("{failure}: trying again"));
+                    crew.output.remark(&format!("{failure}: retrying"));
                     tokio::select! {
                         () = backoff.wait() => {}
                         _ = stop.changed() => {}
@@ -244,7 +247,7 @@ impl Shift {
         }
     }
 
-    async fn wait_for_one(&mut self, stop: &mut watch::Receiver<Stop>) {
+    async fn wait_for_one(&mut self, stop: &mut watch::Receiver<StopRequest>) {
         tokio::select! {
             Some(done) = self.running.join_next() => self.note(done),
             _ = stop.changed() => {}
@@ -257,11 +260,11 @@ impl Shift {
         }
     }
 
-    fn note(&mut self, done: Result<Outcome, tokio::task::JoinError>) {
+    fn note(&mut self, done: Result<AttemptOutcome, tokio::task::JoinError>) {
         match done {
-            Ok(Outcome::Completed) => {}
-            Ok(Outcome::NotCompleted) => self.failed += 1,
-            Ok(Outcome::CannotRun(failure)) => {
+            Ok(AttemptOutcome::Completed) => {}
+            Ok(AttemptOutcome::NotCompleted) => self.failed += 1,
+            Ok(AttemptOutcome::CannotRun(failure)) => {
                 self.failed += 1;
                 self.broken = Some(failure);
             }
@@ -271,17 +274,18 @@ impl Shift {
 }
 
 #[derive(Deserialize)]
-struct Claimed {
-    items: Vec<Leased>,
+struct ClaimResponse {
+    items: Vec<LeasedTask>,
 }
 
-async fn claim(crew: &Crew, max: u64, wait_ms: u64) -> Result<Vec<Leased>, Failure> {
+async fn claim(crew: &WorkerContext, max: u64, wait_ms: u64) -> Result<Vec<LeasedTask>, Failure> {
     let mut asked = json!({"max": max, "wait_ms": wait_ms, "worker": crew.worker});
     if let Some(lease) = crew.lease {
         asked["lease_ms"] = json!(lease.0);
     }
     let path = ["queues", &crew.queue, "claim"];
     let answer = crew.api.post_text(&path, asked.to_string()).await?;
-    let claimed: Claimed = serde_json::from_slice(&answer).map_err(|error| unexpected(&error))?;
+    let claimed: ClaimResponse =
+        serde_json::from_slice(&answer).map_err(|error| unexpected(&error))?;
     Ok(claimed.items)
 }

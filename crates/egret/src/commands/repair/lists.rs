@@ -1,4 +1,5 @@
-//! Repair of lists of what there was at an earlier start that cannot be read: a directory in the place of one.
+//! Repair of lists of what there was at an earlier start that cannot be read: a directory in the
+//! place of one.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use egret_base::parts::{KNOWN_PARTS, KnownParts};
 use egret_log::repair::Finding;
 
 use crate::failure::Failure;
-use crate::serve::Home;
+use crate::serve::DataDir;
 
 /// Where there are lists, below the data directory.
 const PLACES: [&str; 3] = ["", "queue", "series"];
@@ -27,14 +28,14 @@ pub(super) fn is_part(part: &str) -> bool {
 }
 
 /// The lists that cannot be read.
-pub(super) fn examine(home: &Home) -> Vec<Finding> {
+pub(super) fn examine(home: &DataDir) -> Vec<Finding> {
     let unreadable = PLACES.iter().filter_map(|place| {
         let error = KnownParts::read(&home.data_dir().join(place)).err()?;
         Some(Finding {
             part: part_in(place),
             problem: format!("it cannot be read: {error}"),
-            action: "move it aside; the next start writes it anew".to_owned(),
-            loss: "what it says of parts: one that is missing now is not missed at the next start"
+            action: "move it aside; the next start writes a new one".to_owned(),
+            loss: "the list of existing parts: a part that is missing now is not reported at the next start"
                 .to_owned(),
         })
     });
@@ -42,7 +43,7 @@ pub(super) fn examine(home: &Home) -> Vec<Finding> {
 }
 
 /// Moves a list aside.
-pub(super) fn mend(home: &Home, part: &str, stamp: &str) -> Result<(), Failure> {
+pub(super) fn mend(home: &DataDir, part: &str, stamp: &str) -> Result<(), Failure> {
     let path = home.data_dir().join(part);
     let aside = path.with_file_name(format!("{KNOWN_PARTS}.damaged-{stamp}"));
     let directory = path.parent().unwrap_or(Path::new("."));

@@ -2,18 +2,19 @@
 
 use std::path::Path;
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_log::repair::Finding;
 use egret_state::StateError;
 use egret_state::repair::{self, Damage, MIGRATION_TABLE};
 
 use crate::failure::Failure;
-use crate::serve::Home;
+use crate::serve::DataDir;
 
 /// The file, and the beginning of the names of those that were set aside.
-const PART: &str = "state.db";
+pub(super) const PART: &str = "state.db";
 
-/// What alone is put back from a file that was set aside: branches have been found again by their manifests.
+/// What alone is put back from a file that was set aside: branches have been found again by their
+/// manifests.
 const TOKEN_TABLE: &str = "token";
 
 /// Whether a part is one of these files.
@@ -21,13 +22,12 @@ pub(super) fn is_part(part: &str) -> bool {
     part.starts_with(PART)
 }
 
-/// What is damaged.
-pub(super) fn examine(home: &Home) -> Result<Vec<Finding>, Failure> {
+pub(super) fn examine(home: &DataDir) -> Result<Vec<Finding>, Failure> {
     let path = &home.state_db();
     let damage = repair::examine(path).map_err(failure)?;
     let mut findings: Vec<Finding> = damage.iter().map(damaged).collect();
     if findings.is_empty() && home.had_state() {
-        let missing = repair::examine_tables(path, &Home::state_tables()).map_err(failure)?;
+        let missing = repair::examine_tables(path, &DataDir::state_tables()).map_err(failure)?;
         findings.extend(lacking(&missing));
     }
     // What is put back needs a sound file.
@@ -58,7 +58,7 @@ fn complete(path: &Path) -> Result<(), Failure> {
     if !path.exists() {
         return Ok(());
     }
-    egret_state::make_missing_tables(path, &Home::state_tables()).map_err(failure)
+    egret_state::make_missing_tables(path, &DataDir::state_tables()).map_err(failure)
 }
 
 /// Of tables that are missing, which were there at an earlier start.
@@ -68,31 +68,31 @@ fn lacking(missing: &[String]) -> Option<Finding> {
     }
     if missing == [MIGRATION_TABLE] {
         return Some(damaged(&Damage {
-            problem:
-                "it is empty, or of another program, although it was Egret's at an earlier start"
-                    .to_owned(),
+            problem: "it is empty or belongs to another program, although it was Egret's at an \
+                 earlier start"
+                .to_owned(),
             tables: Vec::new(),
         }));
     }
     let names = missing.join(", ");
     Some(Finding {
         part: PART.to_owned(),
-        problem: format!("tables are missing that it had: {names}"),
-        action: "make the missing tables anew, empty".to_owned(),
-        loss: format!("what was in {names}"),
+        problem: format!("tables that it had are missing: {names}"),
+        action: "create the missing tables, empty".to_owned(),
+        loss: format!("the content of {names}"),
     })
 }
 
 fn damaged(damage: &Damage) -> Finding {
     let (action, loss) = if damage.tables.is_empty() {
         (
-            "begin it empty at the next start; branches are found again by their manifests"
+            "create it empty at the next start; branches are restored from their manifests"
                 .to_owned(),
-            "all tokens; a new admin token is made".to_owned(),
+            "all tokens; a new admin token is created".to_owned(),
         )
     } else {
         (
-            format!("copy what can be read into a new file: {}", rows(damage)),
+            format!("copy the readable rows into a new file: {}", rows(damage)),
             loss(damage),
         )
     };
@@ -108,15 +108,19 @@ fn set_aside(aside: &Path, path: &Path) -> Result<Finding, Failure> {
     let (damage, missing) = repair::examine_set_aside(aside, path, TOKEN_TABLE).map_err(failure)?;
     let action = if path.exists() {
         format!(
-            "put {missing} tokens of it back into state.db; branches stay as they were found by their manifests"
+            "put {missing} of its tokens back into state.db; branches stay as restored from \
+             their manifests"
         )
     } else {
-        format!("make state.db of what can be read: {}", rows(&damage))
+        format!("create state.db from the readable rows: {}", rows(&damage))
     };
     let part = aside.file_name().unwrap_or_default();
     Ok(Finding {
         part: part.to_string_lossy().into_owned(),
-        problem: format!("a start has set it aside as unreadable: {}", damage.problem),
+        problem: format!(
+            "it was set aside as unreadable at a start: {}",
+            damage.problem
+        ),
         action,
         loss: loss(&damage),
     })
@@ -134,12 +138,16 @@ fn loss(damage: &Damage) -> String {
     if damage.tables.is_empty() {
         return "everything in it".to_owned();
     }
-    let partial = damage.tables.iter().filter(|table| !table.is_whole);
-    let partial: Vec<&str> = partial.map(|table| table.name.as_str()).collect();
+    let partial: Vec<&str> = damage
+        .tables
+        .iter()
+        .filter(|table| !table.is_whole)
+        .map(|table| table.name.as_str())
+        .collect();
     if partial.is_empty() {
         "nothing".to_owned()
     } else {
-        format!("what stood on damaged pages of {}", partial.join(", "))
+        format!("the rows on damaged pages of {}", partial.join(", "))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `egret series cardinality`.
 
 use egret_base::Timestamp;
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use serde::Deserialize;
 
 use super::query;
@@ -45,7 +45,12 @@ struct Cardinality {
     churn: Vec<Churn>,
 }
 
-pub(super) async fn show(top: u32, last: Span, api: &Api, output: Output) -> Result<(), Failure> {
+pub(super) async fn show(
+    top: u32,
+    last: ConfigDuration,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     let start = query::server_time(api).await? - last.0 as f64 / 1e3;
     let (top, start) = (top.to_string(), format!("{start:.0}"));
     let query = [("top", top.as_str()), ("start", &start)];

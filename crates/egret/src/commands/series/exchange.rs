@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 const CHUNKS_WAITING: usize = 4;
 
 #[derive(Deserialize)]
-struct Imported {
+struct ImportResult {
     samples: u64,
     late: u64,
     rejected: u64,
@@ -40,17 +40,18 @@ pub(super) async fn import(
 ) -> Result<(), Failure> {
     let (format, is_gzip) = described(path, format)?;
     let format = format.to_possible_value().expect("no format is hidden");
-    let file: Box<dyn Read + Send> = match path == Path::new("-") {
-        true => Box::new(std::io::stdin()),
-        false => Box::new(File::open(path).with_context(|| path.display().to_string())?),
+    let file: Box<dyn Read + Send> = if path == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(File::open(path).with_context(|| path.display().to_string())?)
     };
     let mut chunks = chunks_of(file);
     let body = stream::poll_fn(move |context| chunks.poll_recv(context));
     let query = [("format", format.get_name())];
     let sent = api.upload(&["series", "import"], &query, is_gzip, body);
     let answer = output.waiting("importing", sent).await?;
-    let refused = decode::<Imported>(&answer)?.rejected;
-    output.answer(&answer, |imported: Imported| {
+    let refused = decode::<ImportResult>(&answer)?.rejected;
+    output.answer(&answer, |imported: ImportResult| {
         let mut text = format!("{} samples were written", imported.samples);
         if imported.late > 0 {
             text.push_str(&format!(", {} of them late", imported.late));
@@ -69,7 +70,7 @@ pub(super) async fn import(
     }
 }
 
-/// What a file is, by its name where nobody says; and whether it is compressed.
+/// Format of a file, by its name unless one is given, and whether the file is compressed.
 fn described(path: &Path, format: Option<ImportFormat>) -> Result<(ImportFormat, bool), Failure> {
     let ending = |path: &Path| {
         let ending = path.extension().unwrap_or_default();
@@ -91,7 +92,7 @@ fn described(path: &Path, format: Option<ImportFormat>) -> Result<(ImportFormat,
     };
     let format = format.or(by_name).ok_or_else(|| {
         Failure::usage(format!(
-            "the name {} does not say what the file is: give --format",
+            "cannot derive the format from the file name {}: give --format",
             path.display()
         ))
     })?;
@@ -114,7 +115,7 @@ fn chunks_of(mut file: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Result<B
                 Err(error) => Err(error),
             };
             let is_last = next.is_err();
-            // Nobody reads on when the server has refused the rest.
+            // The receiver is gone when the server has refused the rest.
             if sender.blocking_send(next).is_err() || is_last {
                 return;
             }
@@ -154,12 +155,13 @@ pub(super) async fn export(export: &cli::Export, api: &Api, output: Output) -> R
     }
     file.sync_all()
         .with_context(|| path.display().to_string())?;
-    match output.is_json() {
-        true => output.json(&json!({"file": path, "bytes": size})),
-        false => output.text(&format!(
+    if output.is_json() {
+        output.json(&json!({"file": path, "bytes": size}))
+    } else {
+        output.text(&format!(
             "{} were written to {}",
             bytes(size),
             path.display()
-        )),
+        ))
     }
 }

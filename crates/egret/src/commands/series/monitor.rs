@@ -94,9 +94,10 @@ pub(super) async fn run(command: Monitor, api: &Api, output: Output) -> Result<(
         }
         Monitor::Reload => {
             api.reload_prometheus().await?;
-            match output.is_json() {
-                true => output.json(&json!({"reloaded": true})),
-                false => output.text("the files of rules and targets were read, and are in force"),
+            if output.is_json() {
+                output.json(&json!({"reloaded": true}))
+            } else {
+                output.text("the files of rules and targets were reloaded")
             }
         }
     }

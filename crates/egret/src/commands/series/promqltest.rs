@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use egret_series::core::promql::{Options, promqltest};
+use egret_promql::{EvalOptions, promqltest};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ pub(crate) fn run(paths: &[PathBuf], output: Output) -> Result<(), Failure> {
         let name = path.display().to_string();
         let text = std::fs::read(&path).with_context(|| name.clone())?;
         let text = String::from_utf8_lossy(&text);
-        let report = promqltest::run(&name, &text, &Options::default());
+        let report = promqltest::run(&name, &text, &EvalOptions::default());
         reports.push((name, report));
     }
     let passed: usize = reports.iter().map(|(_, report)| report.passed).sum();
@@ -48,8 +48,8 @@ pub(crate) fn run(paths: &[PathBuf], output: Output) -> Result<(), Failure> {
     verdict(passed, failed - unread, unread)
 }
 
-/// Fails when anything did: of queries, how many did and did not answer as expected; of commands, how many could not
-/// be read.
+/// Fails when anything did: of queries, how many did and did not answer as expected; of commands,
+/// how many could not be read.
 fn verdict(passed: usize, failed: usize, unread: usize) -> Result<(), Failure> {
     let queries = passed + failed;
     let wrong = format!("{failed} of {queries} queries did not answer as expected");

@@ -11,7 +11,7 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Output, decode, listing, printable};
 
-/// Values in a range whose step nobody has named.
+/// Number of steps in a range for which no step is given.
 const STEPS: u64 = 60;
 
 /// The widest picture: a range with [`STEPS`] between its ends has a bar for each of its times.
@@ -24,7 +24,7 @@ type Point = (f64, String);
 
 #[derive(Deserialize)]
 #[serde(tag = "resultType", content = "result", rename_all = "lowercase")]
-enum Found {
+enum QueryResult {
     Scalar(Point),
     String(Point),
     Vector(Vec<Sample>),
@@ -62,17 +62,17 @@ pub(super) async fn instant(
     let mut form = vec![("query", query)];
     form.extend(at.map(|at| ("time", at)));
     let answer = api.ask_prometheus(&["query"], &form).await?;
-    output.answer(&answer, |found: Success<Found>| {
+    output.answer(&answer, |found: Success<QueryResult>| {
         found.tell_notes(output);
         shown(found.data)
     })
 }
 
-fn shown(found: Found) -> String {
+fn shown(found: QueryResult) -> String {
     match found {
-        Found::Scalar((_, text)) | Found::String((_, text)) => printable(&text),
-        Found::Vector(samples) if samples.is_empty() => NOTHING.to_owned(),
-        Found::Vector(samples) => {
+        QueryResult::Scalar((_, text)) | QueryResult::String((_, text)) => printable(&text),
+        QueryResult::Vector(samples) if samples.is_empty() => NOTHING.to_owned(),
+        QueryResult::Vector(samples) => {
             let rows = samples.into_iter().map(|sample| {
                 let value = match (sample.value, sample.histogram) {
                     (Some((_, value)), _) => value,
@@ -83,13 +83,15 @@ fn shown(found: Found) -> String {
             });
             listing(&["series", "value"], rows)
         }
-        Found::Matrix(series) if series.is_empty() => NOTHING.to_owned(),
-        Found::Matrix(series) => {
+        QueryResult::Matrix(series) if series.is_empty() => NOTHING.to_owned(),
+        QueryResult::Matrix(series) => {
             let rows = series.into_iter().flat_map(|one| {
                 let name = name(&one.metric);
                 let numbers = one.values.into_iter();
-                let histograms = one.histograms.into_iter();
-                let histograms = histograms.map(|(at, histogram)| (at, histogram.text()));
+                let histograms = one
+                    .histograms
+                    .into_iter()
+                    .map(|(at, histogram)| (at, histogram.text()));
                 numbers
                     .chain(histograms)
                     .map(move |(at, value)| vec![name.clone(), time(at), value])
@@ -133,9 +135,9 @@ pub(super) async fn range(range: &cli::Range, api: &Api, output: Output) -> Resu
     if output.is_json() {
         return output.json(&answer);
     }
-    let found: Success<Found> = decode(&answer)?;
+    let found: Success<QueryResult> = decode(&answer)?;
     found.tell_notes(output);
-    let Found::Matrix(series) = found.data else {
+    let QueryResult::Matrix(series) = found.data else {
         return output.text(&shown(found.data));
     };
     if series.is_empty() {
@@ -182,7 +184,8 @@ impl Slots {
     }
 }
 
-/// A bar for each number, or for the mean of several where there are many; a blank where there is none.
+/// A bar for each number, or for the mean of several where there are many; a blank where there is
+/// none.
 fn picture(numbers: &[Option<f64>]) -> String {
     let finite = || numbers.iter().flatten().copied();
     let low = finite().fold(f64::INFINITY, f64::min);
@@ -210,9 +213,10 @@ fn short(number: f64) -> String {
         return String::new();
     }
     let text = format!("{number:.4}");
-    match text.contains('.') && number.abs() < 1e15 {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => format!("{number:e}"),
+    if text.contains('.') && number.abs() < 1e15 {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        format!("{number:e}")
     }
 }
 
@@ -230,9 +234,10 @@ fn name(metric: &BTreeMap<String, String>) -> String {
         .map(|(name, value)| format!("{name}={value:?}"))
         .collect();
     let metric = metric.get("__name__").map_or("", String::as_str);
-    match labels.is_empty() && !metric.is_empty() {
-        true => printable(metric),
-        false => printable(&format!("{metric}{{{}}}", labels.join(", "))),
+    if labels.is_empty() && !metric.is_empty() {
+        printable(metric)
+    } else {
+        printable(&format!("{metric}{{{}}}", labels.join(", ")))
     }
 }
 
@@ -240,16 +245,17 @@ fn time(seconds: f64) -> String {
     Timestamp::from_micros((seconds * 1e6).round() as i64).to_string()
 }
 
-/// The server's time, in seconds since 1970: samples are stored by it, and the clock of this machine may differ.
+/// The server's time, in seconds since 1970: samples are stored by it, and the clock of this
+/// machine may differ.
 pub(super) async fn server_time(api: &Api) -> Result<f64, Failure> {
     let answer = api
         .ask_prometheus(&["query"], &[("query", "time()")])
         .await?;
-    match decode::<Success<Found>>(&answer)?.data {
-        Found::Scalar((at, _)) => Ok(at),
+    match decode::<Success<QueryResult>>(&answer)?.data {
+        QueryResult::Scalar((at, _)) => Ok(at),
         _ => Err(Failure::failed(
             "unexpected_answer",
-            "the time of the server is no number",
+            "the time of the server is not a number",
         )),
     }
 }

@@ -52,7 +52,6 @@ pub(super) fn advised(advice: &[Advice]) -> String {
     each.collect()
 }
 
-/// All of it.
 pub(super) fn text(explanation: Explanation) -> String {
     let mut text = summary(&explanation);
     text.push('\n');
@@ -79,18 +78,20 @@ pub(super) fn text(explanation: Explanation) -> String {
 
 /// That it can be kept, and as what.
 pub(super) fn verdict(explanation: Explanation) -> String {
-    let verdict = "a view of this query can be kept by what changes";
+    let verdict = "a view of this query can be maintained incrementally";
     let parts = [summary(&explanation), advised(&explanation.advice)];
-    let parts = parts.iter().filter(|part| !part.is_empty());
     let parts: String = parts
+        .iter()
+        .filter(|part| !part.is_empty())
         .map(|part| format!("\n\n{}", part.trim_end()))
         .collect();
     format!("{verdict}{parts}")
 }
 
 fn summary(explanation: &Explanation) -> String {
-    let columns = explanation.columns.iter();
-    let columns: Vec<String> = columns
+    let columns: Vec<String> = explanation
+        .columns
+        .iter()
         .map(|column| format!("{} {}", column.name, column.type_name))
         .collect();
     facts(&[

@@ -41,7 +41,7 @@ pub(super) fn text(views: &[View]) -> String {
 
 /// The graph for programs.
 #[derive(Debug, Serialize)]
-pub(super) struct Answer<'a> {
+pub(super) struct GraphReport<'a> {
     nodes: Vec<Node<'a>>,
     edges: Vec<Edge<'a>>,
 }
@@ -52,12 +52,12 @@ struct Node<'a> {
     name: &'a str,
     kind: &'static str,
     #[serde(flatten)]
-    view: Option<Standing<'a>>,
+    view: Option<ViewNode<'a>>,
 }
 
 /// How a view stands.
 #[derive(Debug, Serialize)]
-struct Standing<'a> {
+struct ViewNode<'a> {
     /// The first view of those that are refreshed together.
     component: &'a str,
     mode: &'a str,
@@ -77,7 +77,7 @@ struct Edge<'a> {
 }
 
 /// Nodes and edges, in order of databases and names.
-pub(super) fn answer(views: &[View]) -> Answer<'_> {
+pub(super) fn answer(views: &[View]) -> GraphReport<'_> {
     let (mut nodes, mut edges) = (Vec::new(), Vec::new());
     for (database, graph) in graphs(views) {
         let read = graph.views.values().flat_map(|view| &view.reads);
@@ -91,7 +91,7 @@ pub(super) fn answer(views: &[View]) -> Answer<'_> {
                 database,
                 name,
                 kind: if view.is_some() { "view" } else { "table" },
-                view: view.map(|view| Standing {
+                view: view.map(|view| ViewNode {
                     component: graph.components[name],
                     mode: &view.mode,
                     schedule: view.schedule.as_deref(),
@@ -107,7 +107,7 @@ pub(super) fn answer(views: &[View]) -> Answer<'_> {
             edges.extend(read);
         }
     }
-    Answer { nodes, edges }
+    GraphReport { nodes, edges }
 }
 
 fn graphs(views: &[View]) -> BTreeMap<&str, Graph<'_>> {
@@ -164,7 +164,8 @@ impl<'a> Graph<'a> {
         reads.filter_map(|read| Some(*self.views.get_key_value(read.as_str())?.0))
     }
 
-    /// Under what a view stands: the view that comes last among those that it reads, else its first table.
+    /// Under what a view stands: the view that comes last among those that it reads, else its first
+    /// table.
     fn parent(&self, name: &str) -> Option<&'a str> {
         let mut reads: Vec<&str> = self.read_views(name).collect();
         reads.sort_by(|one, other| {
@@ -196,7 +197,7 @@ impl<'a> Graph<'a> {
                 let level = usize::from(table.is_some());
                 rows.extend(table);
                 for name in names {
-                    self.put((component, name), level, &children, &mut rows);
+                    self.put(component, name, level, &children, &mut rows);
                 }
             }
             rows
@@ -206,15 +207,21 @@ impl<'a> Graph<'a> {
 
     fn put(
         &self,
-        (component, name): (&str, &str),
+        component: &str,
+        name: &str,
         level: usize,
         children: &BTreeMap<(&str, Option<&str>), Vec<&str>>,
         rows: &mut Vec<Vec<String>>,
     ) {
         let view = self.views[name];
         let parent = self.parent(name);
-        let others: BTreeSet<&str> = view.reads.iter().map(String::as_str).collect();
-        let others = others.into_iter().filter(|read| Some(*read) != parent);
+        let others = view
+            .reads
+            .iter()
+            .map(String::as_str)
+            .collect::<BTreeSet<&str>>()
+            .into_iter()
+            .filter(|read| Some(*read) != parent);
         let waiting = match view.waiting_changes {
             0 => String::new(),
             changes => changes.to_string(),
@@ -230,7 +237,7 @@ impl<'a> Graph<'a> {
         ]));
         let below = children.get(&(component, Some(name)));
         for name in below.into_iter().flatten() {
-            self.put((component, name), level + 1, children, rows);
+            self.put(component, name, level + 1, children, rows);
         }
     }
 }

@@ -62,12 +62,11 @@ impl KeptChanges {
         match (&self.queue, self.waiting_tasks) {
             (None, _) => String::new(),
             (Some(queue), 0) => format!("queue {queue}"),
-            (Some(queue), waiting) => format!("queue {queue}; {waiting} changes have none yet"),
+            (Some(queue), waiting) => format!("queue {queue}; {waiting} changes have no task yet"),
         }
     }
 }
 
-/// What refreshes took.
 #[derive(Debug, Deserialize)]
 struct Durations {
     waiting: Quantiles,
@@ -114,10 +113,12 @@ pub(super) struct Grant {
     roles: Vec<String>,
 }
 
-/// Who may ask for views.
+/// Text that names the roles that may manage views from SQL.
 pub(super) fn allowed(grant: Grant) -> String {
     let (roles, database) = (grant.roles.join(", "), grant.database);
-    format!("{roles} may ask for views in database {database}, by egret.create_view and the like")
+    format!(
+        "{roles} may manage views in database {database} with egret.create_view and the other functions"
+    )
 }
 
 impl View {
@@ -136,7 +137,6 @@ impl View {
 }
 
 impl Durations {
-    /// As a table.
     fn told(&self) -> String {
         let phases = [
             ("waiting for locks", &self.waiting),
@@ -164,7 +164,7 @@ impl Refresh {
         }
     }
 
-    /// As the answer to who asked for it.
+    /// Text for the caller that asked for this refresh.
     pub(super) fn told(&self, name: &str) -> String {
         let Self {
             took_ms, waited_ms, ..
@@ -195,13 +195,15 @@ impl Verification {
             snapshot,
             ..
         } = self;
-        match self.equal {
-            true => {
-                format!("view {name} is what its query gives: {same} rows at snapshot {snapshot}")
-            }
-            false => format!(
-                "{same} rows are the same, {missing} are missing, {extra} should not be there, at snapshot {snapshot}"
-            ),
+        if self.equal {
+            format!(
+                "view {name} equals the result of its query: {same} rows at snapshot {snapshot}"
+            )
+        } else {
+            format!(
+                "{same} rows match, {missing} are missing, {extra} are surplus, at snapshot \
+                 {snapshot}"
+            )
         }
     }
 }
@@ -264,9 +266,10 @@ pub(super) fn described(view: &View) -> String {
         ),
         (
             "depends on",
-            match view.has_clock {
-                true => "the clock".to_owned(),
-                false => String::new(),
+            if view.has_clock {
+                "the clock".to_owned()
+            } else {
+                String::new()
             },
         ),
         ("changes waiting", waiting),
@@ -290,22 +293,28 @@ pub(super) fn described(view: &View) -> String {
     ]);
     let took = view.durations.as_ref().map(Durations::told);
     let more = [took.unwrap_or_default(), advised(&view.advice)];
-    let more = more.iter().filter(|text| !text.is_empty());
-    let more: String = more.map(|text| format!("\n{text}\n")).collect();
+    let more: String = more
+        .iter()
+        .filter(|text| !text.is_empty())
+        .map(|text| format!("\n{text}\n"))
+        .collect();
     format!("{told}\n{}\n{more}", printable(view.query.trim()))
 }
 
 /// The plans that were kept of refreshes.
 pub(super) fn plans(refreshes: &[Refresh]) -> String {
-    let each = refreshes.iter().filter_map(|refresh| {
-        let plans = refresh.plans.as_deref()?;
-        let Refresh { at, outcome, .. } = refresh;
-        Some(format!("{at}, {outcome}\n\n{}", printable(plans)))
-    });
-    let each: Vec<String> = each.collect();
-    match each.is_empty() {
-        true => "no refresh of these was explained".to_owned(),
-        false => each.join("\n\n"),
+    let each: Vec<String> = refreshes
+        .iter()
+        .filter_map(|refresh| {
+            let plans = refresh.plans.as_deref()?;
+            let Refresh { at, outcome, .. } = refresh;
+            Some(format!("{at}, {outcome}\n\n{}", printable(plans)))
+        })
+        .collect();
+    if each.is_empty() {
+        "no plan was recorded for these refreshes".to_owned()
+    } else {
+        each.join("\n\n")
     }
 }
 

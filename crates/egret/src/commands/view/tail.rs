@@ -5,34 +5,34 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::api::Api;
-use crate::cli::Named;
+use crate::cli::ViewArgs;
 use crate::commands::events::{Event, Listener, follow, problem};
 use crate::commands::queue::unexpected;
 use crate::failure::Failure;
 use crate::output::{Output, printable};
 
 #[derive(Debug, Deserialize)]
-struct Changes {
+struct ViewChangeSet {
     sequence: i64,
     at: Timestamp,
     reset: Option<String>,
-    rows: Vec<Row>,
+    rows: Vec<ViewChangeRow>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Row {
+struct ViewChangeRow {
     weight: i64,
     row: Box<RawValue>,
 }
 
 pub(super) async fn run(
-    view: &Named,
+    view: &ViewArgs,
     after: Option<i64>,
     limit: Option<u64>,
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let mut tail = Tail {
+    let mut tail = ViewTail {
         output,
         database: view.database.as_deref(),
         left: limit,
@@ -45,7 +45,7 @@ pub(super) async fn run(
     follow(&path, api, &mut tail).await
 }
 
-struct Tail<'a> {
+struct ViewTail<'a> {
     output: Output,
     /// The database that the view is in, where that is said.
     database: Option<&'a str>,
@@ -61,14 +61,15 @@ struct Tail<'a> {
     has_begun: bool,
 }
 
-impl Listener for Tail<'_> {
+impl Listener for ViewTail<'_> {
     /// An event is larger only where a row is.
     const EVENT_BYTES_MAX: usize = 64 << 20;
 
     /// From where it was.
     fn query(&self) -> Vec<(&str, String)> {
-        let place = super::place(self.database).into_iter();
-        let place = place.map(|(name, value)| (name, value.to_owned()));
+        let place = super::place(self.database)
+            .into_iter()
+            .map(|(name, value)| (name, value.to_owned()));
         let after = self.last.map(|after| ("after", after.to_string()));
         place.chain(after).collect()
     }
@@ -79,13 +80,17 @@ impl Listener for Tail<'_> {
     }
 
     fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
-        let id = event.id.map(str::parse).transpose();
-        let id: Option<i64> = id.map_err(|error| unexpected(&error))?;
+        let id: Option<i64> = event
+            .id
+            .map(str::parse)
+            .transpose()
+            .map_err(|error| unexpected(&error))?;
         match event.kind {
             Some("following") => {
                 self.last = id.or(self.last);
                 if let (false, Some(last)) = (self.has_begun, self.last) {
-                    self.output.remark(&format!("following after {last}"));
+                    self.output
+                        .remark(&format!("following changes after {last}"));
                     self.has_begun = true;
                 }
                 Ok(())
@@ -111,12 +116,12 @@ impl Listener for Tail<'_> {
     }
 
     fn lose(&self, failure: &Failure) {
-        let what = "trying again, from where it was";
+        let what = "retrying from the last change";
         self.output.remark(&format!("{failure}: {what}"));
     }
 }
 
-impl Tail<'_> {
+impl ViewTail<'_> {
     /// Shows a change set.
     fn show(&mut self) -> Result<(), Failure> {
         for data in std::mem::take(&mut self.part) {
@@ -124,7 +129,7 @@ impl Tail<'_> {
                 self.output.text(&data)?;
                 continue;
             }
-            let changes: Changes =
+            let changes: ViewChangeSet =
                 serde_json::from_str(&data).map_err(|error| unexpected(&error))?;
             self.output.text(&self.text(&changes))?;
             self.shown = Some(changes.sequence);
@@ -133,13 +138,16 @@ impl Tail<'_> {
         Ok(())
     }
 
-    fn text(&self, changes: &Changes) -> String {
-        let Changes { sequence, at, .. } = changes;
+    fn text(&self, changes: &ViewChangeSet) -> String {
+        let ViewChangeSet { sequence, at, .. } = changes;
         let mut lines = Vec::new();
         if self.shown != Some(*sequence) {
             lines.push(match &changes.reset {
                 None => format!("{at}  {sequence}"),
-                Some(reset) => format!("{at}  {sequence}  read the view anew: {}", why(reset)),
+                Some(reset) => format!(
+                    "{at}  {sequence}  read the whole view again: {}",
+                    why(reset)
+                ),
             });
         }
         lines.extend(changes.rows.iter().map(|row| {
@@ -158,10 +166,10 @@ impl Tail<'_> {
 /// Why a view is to be read anew.
 fn why(reset: &str) -> &str {
     match reset {
-        "begun" => "its changes are kept from here on",
-        "repaired" => "it was made anew",
+        "begun" => "its changes are recorded from here on",
+        "repaired" => "it was rebuilt",
         "restored" => "the database was restored",
-        "too_much" => "more changed than is kept",
+        "too_much" => "more rows changed than are recorded",
         other => other,
     }
 }

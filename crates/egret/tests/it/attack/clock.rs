@@ -1,13 +1,14 @@
 //! Clocks that jump: nothing is lost, repeated or brought forward.
 //!
-//! The server runs under libfaketime, which lies about the wall clock alone and reads by how much from a
-//! file, so that the clock jumps while it runs.
+//! The server runs under libfaketime, which lies about the wall clock alone and reads by how much
+//! from a file, so that the clock jumps while it runs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use egret_base::test_support::eventually_blocking;
 use egret_base::{Clock, SystemClock, Timestamp};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -19,7 +20,7 @@ const AHEAD: &str = "+3650d";
 const BEHIND: &str = "-730d";
 
 /// An Egret whose wall clock is set by the test.
-struct Faked {
+struct FakeTimeServer {
     place: Place,
     server: Option<Server>,
 }
@@ -32,7 +33,7 @@ fn libfaketime() -> String {
     found.to_str().unwrap().to_owned()
 }
 
-impl Faked {
+impl FakeTimeServer {
     fn start(purpose: &str) -> Self {
         let mut place = Place::new(purpose);
         let offset = place.directory.join("offset").to_str().unwrap().to_owned();
@@ -53,7 +54,8 @@ impl Faked {
         faked
     }
 
-    /// Sets the wall clock to so far from the real one. The file is replaced as a whole: it may be read now.
+    /// Sets the wall clock to so far from the real one. The file is replaced as a whole: it may be
+    /// read now.
     fn set(&self, offset: &str) {
         let (new, path) = ("offset.new", "offset");
         let directory = &self.place.directory;
@@ -115,7 +117,8 @@ impl Faked {
             .unwrap()
     }
 
-    /// Waits until documents that are too old have been looked for once more, from beginning to end.
+    /// Waits until documents that are too old have been looked for once more, from beginning to
+    /// end.
     fn await_sweeps(&self) {
         let scans = || {
             let sql = "SELECT seq_scan + coalesce(idx_scan, 0) FROM pg_stat_all_tables \
@@ -123,20 +126,19 @@ impl Faked {
             self.sql(sql).parse::<u64>().unwrap()
         };
         let before = scans();
-        let swept = (0..2_000).any(|_| scans() >= before + 2);
-        assert!(swept, "no sweep in 2,000 looks");
+        eventually_blocking("a sweep is over", || scans() >= before + 2);
     }
 
     /// Waits until so many tasks are delayed and ready.
     fn await_tasks(&self, delayed: u64, ready: u64) {
-        let mut seen = (0, 0);
-        for _ in 0..1_000 {
-            seen = (self.tasks("delayed"), self.tasks("ready"));
+        eventually_blocking("tasks are delayed and ready as expected", || {
+            let seen = (self.tasks("delayed"), self.tasks("ready"));
             if seen == (delayed, ready) {
-                return;
+                Ok(())
+            } else {
+                Err(seen)
             }
-        }
-        panic!("{seen:?} instead of {delayed} delayed and {ready} ready tasks");
+        });
     }
 
     /// Waits until the watch of the clock has seen what it is.
@@ -147,20 +149,17 @@ impl Faked {
             token.trim()
         );
         let wanted = format!("egret_clock_held {held}\n");
-        for _ in 0..10_000 {
+        eventually_blocking(&wanted, || {
             let mut stream = TcpStream::connect(("127.0.0.1", self.place.ports[0])).unwrap();
             stream.write_all(request.as_bytes()).unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).unwrap();
-            if answer.contains(&wanted) {
-                return;
-            }
-        }
-        panic!("the metric does not become {held}");
+            answer.contains(&wanted)
+        });
     }
 }
 
-impl Drop for Faked {
+impl Drop for FakeTimeServer {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             server.kill();
@@ -168,8 +167,9 @@ impl Drop for Faked {
     }
 }
 
-/// A queue with a task that is delayed for an hour and one that is due in an hour by the time of day.
-fn enqueue(faked: &Faked) {
+/// A queue with a task that is delayed for an hour and one that is due in an hour by the time of
+/// day.
+fn enqueue(faked: &FakeTimeServer) {
     let place = &faked.place;
     place.json(&["queue", "create", "mail"]);
     place.json(&["queue", "enqueue", "mail", "{}", "--delay", "1h"]);
@@ -181,7 +181,7 @@ fn enqueue(faked: &Faked) {
 
 #[test]
 fn a_wall_clock_that_jumps_while_egret_runs_ends_and_starts_nothing() {
-    let faked = Faked::start("attack-clock-running");
+    let faked = FakeTimeServer::start("attack-clock-running");
     let token = faked.token();
     enqueue(&faked);
     faked
@@ -218,7 +218,7 @@ fn a_wall_clock_that_jumps_while_egret_runs_ends_and_starts_nothing() {
 
 #[test]
 fn a_wall_clock_that_jumps_between_two_runs_ends_and_starts_nothing() {
-    let mut faked = Faked::start("attack-clock-restarted");
+    let mut faked = FakeTimeServer::start("attack-clock-restarted");
     let token = faked.token();
     enqueue(&faked);
     for (offset, state, crash) in [
@@ -240,7 +240,7 @@ fn a_wall_clock_that_jumps_between_two_runs_ends_and_starts_nothing() {
 
 #[test]
 fn an_operator_releases_the_clock_and_takes_that_back() {
-    let mut faked = Faked::start("attack-clock-released");
+    let mut faked = FakeTimeServer::start("attack-clock-released");
     let token = faked.token();
     enqueue(&faked);
     faked.set(AHEAD);
@@ -273,7 +273,7 @@ fn an_operator_releases_the_clock_and_takes_that_back() {
 }
 
 /// Something of each engine that ends, runs or is deleted by time.
-fn keep_something_of_each_engine(faked: &Faked) {
+fn keep_something_of_each_engine(faked: &FakeTimeServer) {
     let place = &faked.place;
     let ran = |arguments: &[&str]| {
         let output = place.run(arguments);
@@ -318,7 +318,7 @@ fn keep_something_of_each_engine(faked: &Faked) {
 }
 
 /// What was kept is there, and nothing has run.
-fn assert_kept(faked: &Faked, offset: &str) {
+fn assert_kept(faked: &FakeTimeServer, offset: &str) {
     let place = &faked.place;
     faked.await_sweeps();
     let kept = place.json(&["series", "query", "kept"]);
@@ -349,7 +349,7 @@ fn assert_kept(faked: &Faked, offset: &str) {
 
 #[test]
 fn a_wall_clock_that_jumps_runs_no_schedule_and_deletes_nothing() {
-    let mut faked = Faked::start("attack-clock-engines");
+    let mut faked = FakeTimeServer::start("attack-clock-engines");
     keep_something_of_each_engine(&faked);
     for offset in [AHEAD, BEHIND] {
         faked.set(offset);
@@ -367,5 +367,5 @@ fn a_wall_clock_that_jumps_runs_no_schedule_and_deletes_nothing() {
         let notes = faked.place.json(&["document", "query", "notes"]);
         notes["items"].as_array().unwrap().is_empty() && faked.tasks("ready") > 0
     };
-    assert!((0..1_000).any(|_| is_over()));
+    eventually_blocking("what was due is done", is_over);
 }

@@ -1,10 +1,11 @@
-//! The owner of a database on a server that somebody else runs, who is no superuser of it, while Egret is.
+//! The owner of a database on an external server: no superuser of it, while Egret is one.
 
+use egret_base::test_support::eventually_blocking;
 use egret_postgres::test_support::traps;
 use rustix::process::Signal;
 
 use crate::place::{Place, text};
-use crate::server::Server;
+use crate::server::PostgresServer;
 
 const FLIGHTS: &str = "CREATE TABLE public.flights (id int PRIMARY KEY, carrier text)";
 
@@ -17,7 +18,7 @@ fn said(place: &Place, arguments: &[&str]) -> (i32, String) {
 
 #[test]
 fn traps_of_a_databases_owner_catch_no_command_and_no_engine() {
-    let external = Server::start();
+    let external = PostgresServer::start();
     let mut place = Place::new("database-owner");
     let admin = external.url();
     place.psql(&admin, "CREATE DATABASE shop").unwrap();
@@ -49,9 +50,10 @@ fn traps_of_a_databases_owner_catch_no_command_and_no_engine() {
     place.json(&["document", "query", "airports"]);
     place.json(&["queue", "outbox", "status"]);
     place.json(&["status"]);
-    while place.json(&["series", "query", "pg_up"])["data"]["result"][0]["value"][1] != "1" {
-        std::thread::yield_now();
-    }
+    eventually_blocking("the server is measured", || {
+        let answer = place.json(&["series", "query", "pg_up"]);
+        answer["data"]["result"][0]["value"][1] == "1"
+    });
     assert_eq!(is_caught(&place), "f", "by egret serve");
     server.stop(Signal::TERM);
 

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use egret_base::test_support::eventually_blocking;
 use rustix::process::Signal;
 
 use crate::place::Place;
@@ -174,6 +175,19 @@ fn mass_cancellation_does_not_end_a_connection() {
     server.stop(Signal::TERM);
 }
 
+/// Waits until requests with a token are answered with a status.
+#[track_caller]
+fn await_status(place: &Place, token: &str, expected: &str) {
+    eventually_blocking(&format!("requests are answered with {expected}"), || {
+        let status = status_with_token(place, "/v1/tokens", token);
+        if status == expected {
+            Ok(())
+        } else {
+            Err(status)
+        }
+    });
+}
+
 #[test]
 fn slow_bodies_of_one_token_keep_nobody_else_out() {
     let place = Place::new("attack-slow-bodies");
@@ -192,12 +206,12 @@ fn slow_bodies_of_one_token_keep_nobody_else_out() {
             stream
         })
         .collect();
-    while status_with_token(&place, "/v1/tokens", &admin) != "429" {}
+    await_status(&place, &admin, "429");
     assert_eq!(status_with_token(&place, "/v1/tokens", &other), "200");
     assert_eq!(status(&place, "/docs"), "200");
     assert_eq!(status(&place, "/readyz"), "200");
     drop(slow);
-    while status_with_token(&place, "/v1/tokens", &admin) != "200" {}
+    await_status(&place, &admin, "200");
     server.stop(Signal::TERM);
 }
 

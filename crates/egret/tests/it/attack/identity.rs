@@ -1,4 +1,5 @@
-//! Who a client proves to be other than by a token of Egret's: certificates of clients, and tokens of an issuer.
+//! Identities of clients other than a token of Egret's: certificates of clients, and tokens of an
+//! issuer.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -147,7 +148,8 @@ fn a_token_of_the_issuer_causes_nothing_beyond_its_claims() {
     assert!(made.status.success(), "{}", text(&made.stderr));
     let said = refused(ops(), &["queue", "enqueue", "orders", "1"]);
     assert!(said.contains("lacks the scope"), "{said}");
-    // Of another group there are no scopes, and administrators of the host are made by the settings.
+    // Of another group there are no scopes, and administrators of the host are made by the
+    // settings.
     let said = refused(json!({"groups": ["others"]}), &["queue", "list"]);
     assert!(said.contains("lacks the scope"), "{said}");
     let operator = json!({"tenant": "default", "scope": "admin"});

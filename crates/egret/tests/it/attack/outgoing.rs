@@ -1,8 +1,9 @@
-//! Requests that a token's holder makes Egret send: none reaches what only this machine can reach, and
-//! what is secret of a destination is not shown.
+//! Requests that a token's holder makes Egret send: none reaches what only this machine can reach,
+//! and what is secret of a destination is not shown.
 
 use std::net::TcpListener;
 
+use egret_base::test_support::eventually_blocking;
 use reqwest::{Client, Method};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -13,14 +14,14 @@ use crate::place::Place;
 const SECRET: &str = "TOPSECRET";
 
 /// A client of the API with the admin token.
-struct Door {
+struct AdminClient {
     runtime: Runtime,
     http: Client,
     url: String,
     token: String,
 }
 
-impl Door {
+impl AdminClient {
     fn of(place: &Place) -> Self {
         // Another test may have done so.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -33,10 +34,12 @@ impl Door {
         }
     }
 
-    /// Status and body.
     fn send(&self, method: Method, path: &str, body: &Value) -> (u16, String) {
-        let request = self.http.request(method, format!("{}/{path}", self.url));
-        let request = request.bearer_auth(&self.token).json(body);
+        let request = self
+            .http
+            .request(method, format!("{}/{path}", self.url))
+            .bearer_auth(&self.token)
+            .json(body);
         self.runtime.block_on(async {
             let answer = request.send().await.unwrap();
             (answer.status().as_u16(), answer.text().await.unwrap())
@@ -62,7 +65,7 @@ impl Door {
 fn tokens_name_no_address_of_this_machine() {
     let place = Place::new("ssrf");
     let server = place.start(&["serve"]);
-    let door = Door::of(&place);
+    let door = AdminClient::of(&place);
     door.declare();
     assert!(place.run(&["queue", "create", "mail"]).status.success());
     for url in [
@@ -96,7 +99,7 @@ fn secrets_of_a_webhook_are_not_shown() {
         ("EGRET_OUTGOING_ALLOW", "127.0.0.1".to_owned()),
     ];
     let server = place.start(&["serve"]);
-    let door = Door::of(&place);
+    let door = AdminClient::of(&place);
     door.declare();
     let port = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -110,15 +113,13 @@ fn secrets_of_a_webhook_are_not_shown() {
     let note = json!({"n": format!("{SECRET}-document")});
     assert_eq!(door.send(Method::POST, "documents/notes", &note).0, 201);
     // Nothing listens there, so that it fails, is logged and is shown.
-    loop {
+    let error = eventually_blocking("the error is shown", || {
         let (_, body) = door.send(Method::GET, "document-subscriptions", &json!({}));
         assert!(!body.contains("TOPSECRET-password"), "{body}");
         let list: Value = serde_json::from_str(&body).unwrap();
-        if let Some(error) = list["items"][0]["last_error"].as_str() {
-            assert!(!error.contains(SECRET), "{error}");
-            break;
-        }
-    }
+        list["items"][0]["last_error"].as_str().map(str::to_owned)
+    });
+    assert!(!error.contains(SECRET), "{error}");
     let log = place.log();
     let line = log.lines().find(|line| line.contains(SECRET));
     assert_eq!(line, None);

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use egret_base::test_support::eventually_blocking;
 use serde_json::{Value, json};
 
 use crate::place::Place;
@@ -68,8 +69,8 @@ fn a_tenant_cannot_take_every_queue() {
 /// Tasks of a chain.
 const LENGTH: usize = 6;
 
-/// Chains whose tasks carry the chain's tag; of every other one the tasks have unique keys, which lie in
-/// several partitions.
+/// Chains whose tasks carry the chain's tag; of every other one the tasks have unique keys, which
+/// lie in several partitions.
 fn make_chains(place: &Place, token: &str, caller: usize, stop: &AtomicBool, acked: &AtomicUsize) {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -137,9 +138,9 @@ fn a_chain_is_whole_or_absent_after_kill_9() {
         }
         for round in 1..=4 {
             let enough = acked.load(Ordering::Relaxed) + 20 * round;
-            while acked.load(Ordering::Relaxed) < enough {
-                std::thread::yield_now();
-            }
+            eventually_blocking("more chains are acknowledged", || {
+                acked.load(Ordering::Relaxed) >= enough
+            });
             server.take().unwrap().kill();
             server = Some(place.start(&["serve"]));
         }

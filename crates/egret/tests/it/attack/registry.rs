@@ -1,4 +1,5 @@
-//! A damaged or missing `state.db`: what a start does without it and says of it, and what a repair saves.
+//! A damaged or missing `state.db`: what a start does without it and says of it, and what a repair
+//! saves.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -57,7 +58,8 @@ fn damage(path: &Path) {
     database.checkpoint().unwrap();
     drop(database);
     let mut content = std::fs::read(path).unwrap();
-    // A leaf of a table (SQLite's "Database File Format", section 1.6) that holds names of the tokens.
+    // A leaf of a table (SQLite's "Database File Format", section 1.6) that holds names of the
+    // tokens.
     let pages = content.chunks_mut(PAGE_BYTES as usize).enumerate();
     let mut leaves = pages.filter(|(_, page)| {
         page[0] == 0x0d && page.windows(6).filter(|bytes| bytes == b"token-").count() > 3
@@ -80,7 +82,8 @@ fn branches(place: &Place) -> Value {
     place.json(&["branch", "list"])["items"][0]["name"].clone()
 }
 
-/// Starts what was repaired: most tokens are accepted again, the branch is there, and nothing is said.
+/// Starts what was repaired: most tokens are accepted again, the branch is there, and nothing is
+/// said.
 fn assert_most_is_saved(place: &Place, tokens: &[String]) {
     let server = place.start(&["serve"]);
     let left = accepted(place, tokens);
@@ -118,8 +121,9 @@ async fn a_damaged_state_db_is_repaired_with_what_can_be_read() {
         "nothing is changed without --yes"
     );
     place.json(&["repair", "state.db", "--yes"]);
-    let kept = std::fs::read_dir(place.data_dir()).unwrap();
-    let kept = kept.map(|entry| entry.unwrap().path());
+    let kept = std::fs::read_dir(place.data_dir())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let is_original = |path: &std::path::PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         name.starts_with("state.db.damaged-") && std::fs::read(path).unwrap() == original
@@ -164,7 +168,7 @@ async fn a_start_without_a_readable_state_db_says_so_until_it_is_repaired() {
         item["action"]
             .as_str()
             .unwrap()
-            .contains("tokens of it back"),
+            .contains("of its tokens back"),
         "{found}"
     );
     assert_most_is_saved(&place, &tokens);
@@ -217,7 +221,8 @@ fn remove_logs(state: &Path) {
     }
 }
 
-/// Starts with what is in the place of `state.db`: nothing of it is taken for Egret's, and that is said.
+/// Starts with what is in the place of `state.db`: nothing of it is taken for Egret's, and that is
+/// said.
 fn assert_is_set_aside(place: &Place, tokens: &[String]) {
     let server = place.start(&["serve"]);
     assert_eq!(accepted(place, tokens), 0);
@@ -278,7 +283,7 @@ async fn a_table_that_is_missing_is_made_anew_by_a_repair() {
     drop(database);
     let found = place.json(&["repair", "state.db", "--yes"]);
     assert_eq!(
-        found["items"][0]["loss"], "what was in role_password",
+        found["items"][0]["loss"], "the content of role_password",
         "{found}"
     );
     assert_eq!(place.json(&["repair"])["items"], json!([]));

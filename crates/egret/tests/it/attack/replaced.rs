@@ -1,4 +1,5 @@
-//! Storage that was removed, replaced or exchanged by hand while Egret was stopped: what is missed, and what goes on.
+//! Storage that was removed, replaced or exchanged by hand while Egret was stopped: what is missed,
+//! and what goes on.
 
 use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
@@ -145,7 +146,10 @@ async fn a_damaged_or_missing_key_stops_nothing_and_is_said() {
     let server = place.start(&["serve"]);
     for condition in ["queue_callback_key_lost", "branches_key_lost"] {
         let reason = reason_of(&place, condition);
-        assert!(reason.contains("it was missing"), "{condition}: {reason}");
+        assert!(
+            reason.contains("the key was missing"),
+            "{condition}: {reason}"
+        );
     }
     server.stop(Signal::TERM);
 }

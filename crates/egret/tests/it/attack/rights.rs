@@ -1,8 +1,10 @@
-//! What users define runs with the rights of its author: views, functions, triggers, casts, policies.
+//! What users define runs with the rights of its author: views, functions, triggers, casts,
+//! policies.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use egret_base::test_support::eventually_blocking;
 use egret_postgres::test_support::attacker;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -66,7 +68,7 @@ fn views_token(place: &Place) -> String {
 }
 
 /// Attempts to make a view; what was answered.
-fn attempt(place: &Place, token: &str, (name, query, mode): (&str, &str, &str)) -> (u16, String) {
+fn attempt(place: &Place, token: &str, name: &str, query: &str, mode: &str) -> (u16, String) {
     let asked = json!({"name": name, "database": "shop", "query": query, "mode": mode});
     request(place, "POST", "/v1/views", token, &asked)
 }
@@ -101,7 +103,7 @@ fn code_of_a_role_is_not_run_by_views_as_a_superuser() {
     for (at, query) in queries.iter().enumerate() {
         for mode in ["auto", "full", "immediate"] {
             let name = format!("v{at}_{mode}");
-            let (status, answer) = attempt(&place, &token, (&name, query, mode));
+            let (status, answer) = attempt(&place, &token, &name, query, mode);
             assert!(!answer.contains("root:"), "{query}: {answer}");
             assert!(status < 500, "{query} {mode}: {answer}");
         }
@@ -132,17 +134,13 @@ fn a_token_for_views_reads_no_secrets() {
         .unwrap();
     place.json(&["queue", "outbox", "install", "--database", "shop"]);
     let token = views_token(&place);
-    let total = (
-        "total",
-        "SELECT sum(balance) AS total FROM accounts",
-        "auto",
-    );
-    let (status, answer) = attempt(&place, &token, total);
+    let total = "SELECT sum(balance) AS total FROM accounts";
+    let (status, answer) = attempt(&place, &token, "total", total, "auto");
     assert_eq!(status, 403, "{answer}");
     let grant = "GRANT SELECT ON public.accounts TO egret_views";
     assert!(answer.contains(grant), "{answer}");
     place.psql(&url, grant).unwrap();
-    let (status, answer) = attempt(&place, &token, total);
+    let (status, answer) = attempt(&place, &token, "total", total, "auto");
     assert!(status < 300, "{answer}");
     for (at, query) in [
         "SELECT rolname::text AS r, rolpassword AS p FROM pg_authid",
@@ -162,7 +160,7 @@ fn a_token_for_views_reads_no_secrets() {
     .enumerate()
     {
         for mode in ["auto", "full"] {
-            let (status, answer) = attempt(&place, &token, (&format!("s{at}{mode}"), query, mode));
+            let (status, answer) = attempt(&place, &token, &format!("s{at}{mode}"), query, mode);
             assert!((400..500).contains(&status), "{query}: {answer}");
             assert!(!answer.contains("SCRAM-SHA"), "{query}: {answer}");
         }
@@ -183,7 +181,7 @@ fn the_role_of_views_is_no_superuser_and_nobodys_login() {
         .unwrap();
     for mode in ["auto", "full", "immediate"] {
         let query = "SELECT id, balance FROM accounts";
-        let (status, answer) = attempt(&place, &admin(&place), (mode, query, mode));
+        let (status, answer) = attempt(&place, &admin(&place), mode, query, mode);
         assert!(status < 300, "{answer}");
     }
     let role = "SELECT rolsuper, rolcanlogin, rolcreaterole, rolbypassrls, \
@@ -212,8 +210,9 @@ fn the_role_of_views_is_no_superuser_and_nobodys_login() {
         "{told}"
     );
     let token = views_token(&place);
-    let again = ("again", "SELECT id FROM accounts", "auto");
-    assert_eq!(attempt(&place, &token, again).0, 403);
+    let query = "SELECT id FROM accounts";
+    let (status, answer) = attempt(&place, &token, "again", query, "auto");
+    assert_eq!(status, 403, "{answer}");
     let repaired = request(
         &place,
         "POST",
@@ -233,7 +232,7 @@ fn views_of_superusers_are_given_to_the_role_of_views_at_the_start() {
         .unwrap();
     for mode in ["auto", "immediate"] {
         let query = "SELECT id, balance FROM accounts";
-        let (status, answer) = attempt(&place, &admin(&place), (mode, query, mode));
+        let (status, answer) = attempt(&place, &admin(&place), mode, query, mode);
         assert!(status < 300, "{answer}");
     }
     server.stop(Signal::TERM);
@@ -326,7 +325,7 @@ fn a_removal_drops_nothing_of_users() {
         .unwrap();
     place.json(&["queue", "outbox", "install", "--database", "shop"]);
     let query = "SELECT id, balance FROM accounts";
-    let (status, answer) = attempt(&place, &admin(&place), ("kept", query, "auto"));
+    let (status, answer) = attempt(&place, &admin(&place), "kept", query, "auto");
     assert!(status < 300, "{answer}");
     // As it came there before it was refused, and with a view of a user's over one of Egret's.
     let stray = "SET application_name = 'egret/test'; CREATE TABLE egret.invoices AS SELECT 1 AS id; \
@@ -357,7 +356,7 @@ fn a_removal_drops_nothing_of_users() {
     let told = text(&foretold.stdout);
     for named in [
         "table egret.outbox",
-        "these belong to you",
+        "these objects are yours",
         "egret.invoices",
     ] {
         assert!(told.contains(named), "{told}");
@@ -382,18 +381,19 @@ fn a_removal_drops_nothing_of_users() {
 
 #[test]
 fn an_unreachable_server_is_not_an_empty_list() {
-    let external = crate::server::Server::start();
+    let external = crate::server::PostgresServer::start();
     let mut place = Place::new("attack-rights-unreachable");
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let server = place.start(&["serve"]);
     drop(external);
-    loop {
+    eventually_blocking("the server is reported as unreachable", || {
         let ready = place.get("/readyz");
         if ready.contains("PostgreSQL:") {
-            break;
+            Ok(())
+        } else {
+            Err(ready)
         }
-        std::thread::yield_now();
-    }
+    });
     let (status, answer) = request(&place, "GET", "/v1/views", &admin(&place), &Value::Null);
     assert_eq!(status, 503, "{answer}");
     let list = place.run(&["view", "list"]);
@@ -438,7 +438,10 @@ fn a_database_without_connections_is_not_taken_for_an_empty_one() {
     let refused = place.run(&["uninstall", "--database", "shop", "--force"]);
     assert!(!refused.status.success(), "{}", text(&refused.stdout));
     let told = text(&refused.stderr);
-    assert!(told.contains("it is not known what egret keeps"), "{told}");
+    assert!(
+        told.contains("cannot find out whether egret has objects"),
+        "{told}"
+    );
     place
         .psql(&maintenance, "ALTER DATABASE shop ALLOW_CONNECTIONS true")
         .unwrap();

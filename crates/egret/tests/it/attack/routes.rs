@@ -9,7 +9,7 @@ use crate::clients::installed;
 use crate::place::{Place, text};
 
 /// Seconds that one run may take; it takes about one minute.
-const SECONDS_MAX: &str = "600";
+const SECONDS_MAX: &str = "1800";
 
 /// What the client goes by: the same requests each time, and nothing remembered.
 const SETTINGS: &str = r#"

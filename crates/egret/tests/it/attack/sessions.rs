@@ -5,10 +5,11 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::channel;
 
+use egret_base::test_support::eventually_blocking;
 use rustix::process::Signal;
 
 use crate::place::{Place, text};
-use crate::server::Server;
+use crate::server::PostgresServer;
 
 /// Requests at a time.
 const REQUESTS: usize = 100;
@@ -57,15 +58,13 @@ fn lock_views(place: &Place, url: &str) -> (Child, ChildStdin) {
     stdin.write_all(lock.as_bytes()).unwrap();
     let held = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
         AND relation = 'egret.view'::regclass";
-    while place.psql(url, held).unwrap() != "1" {
-        std::thread::yield_now();
-    }
+    eventually_blocking("the lock is held", || place.psql(url, held).unwrap() == "1");
     (locker, stdin)
 }
 
 #[test]
 fn reads_with_a_narrow_token_leave_sessions_to_the_application() {
-    let external = Server::start();
+    let external = PostgresServer::start();
     let url = external.url();
     let place = place_beside(&url);
     let server = place.start(&["serve"]);

@@ -39,8 +39,10 @@ async fn ask_text(place: &Place, method: Method, path: &str, body: Value) -> (St
     let _ = rustls::crypto::ring::default_provider().install_default();
     let token = std::fs::read_to_string(place.data_dir().join("admin.token")).unwrap();
     let url = format!("http://127.0.0.1:{}{path}", place.ports[0]);
-    let request = reqwest::Client::new().request(method, url);
-    let request = request.bearer_auth(token.trim()).json(&body);
+    let request = reqwest::Client::new()
+        .request(method, url)
+        .bearer_auth(token.trim())
+        .json(&body);
     let response = request.send().await.unwrap();
     (response.status(), response.text().await.unwrap())
 }
@@ -98,7 +100,7 @@ pub(super) fn newest_segment(log: &Path) -> PathBuf {
 }
 
 /// Changes one bit of the last byte of a file that is not zero.
-fn flip_last_byte(path: &Path) {
+pub(super) fn flip_last_byte(path: &Path) {
     let mut content = std::fs::read(path).unwrap();
     let at = content.iter().rposition(|byte| *byte != 0).unwrap();
     content[at] ^= 1;
@@ -185,8 +187,9 @@ async fn repair_says_what_it_cuts_and_keeps_the_original() {
         "{stderr}"
     );
     place.json(&["repair", "queue/001", "--yes"]);
-    let kept = std::fs::read_dir(&queue).unwrap();
-    let kept = kept.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let kept = std::fs::read_dir(&queue)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(
         kept.filter(|name| name.starts_with("001.damaged-")).count(),
         1
@@ -273,8 +276,8 @@ const SNAPSHOT: &str = "/prometheus/api/v1/admin/tsdb/snapshot";
 
 const HOUR_MS: u128 = 3_600_000;
 
-/// Imports samples of the first hour of a day so many days ago, and has them written to a block of their own. Returns
-/// the names of all files of blocks.
+/// Imports samples of the first hour of a day so many days ago, and has them written to a block of
+/// their own. Returns the names of all files of blocks.
 async fn write_block(place: &Place, host: &str, days_ago: u128) -> Vec<String> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let day = now.unwrap().as_millis() / (24 * HOUR_MS) - days_ago;

@@ -1,8 +1,10 @@
-//! Documents and series: what a token's end takes with it, and what a part of the collections may cause.
+//! Documents and series: what a token's end takes with it, and what a part of the collections may
+//! cause.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use egret_base::test_support::eventually;
 use reqwest::{Method, Response};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -34,29 +36,26 @@ async fn declare(target: &Target) {
 }
 
 async fn import(target: &Target, path: &str, lines: String) {
-    let request = target.request(&target.admin, Method::POST, path);
-    let request = request.header("content-type", "application/x-ndjson");
+    let request = target
+        .request(&target.admin, Method::POST, path)
+        .header("content-type", "application/x-ndjson");
     let response = soon(request.body(lines).send()).await.unwrap();
     let (status, text) = (response.status(), response.text().await.unwrap());
     assert!(status.is_success(), "{path}: {status} {text}");
 }
 
 /// Ends a token, and returns when it is not accepted any more.
-async fn end(target: &Target, (id, token): (&str, &str), how: &str) {
+async fn end(target: &Target, id: &str, token: &str, how: &str) {
     if how == "revoked" {
         target.place.run(&["token", "revoke", id]);
     }
-    let refused = async {
-        while target
+    eventually("the token is refused", async || {
+        let (status, _) = target
             .ask(token, Method::GET, "/v1/collections", Value::Null)
-            .await
-            .0
-            != 401
-        {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon(refused).await;
+            .await;
+        if status == 401 { Ok(()) } else { Err(status) }
+    })
+    .await;
 }
 
 /// A large answer of which nothing has been read but the beginning.
@@ -70,7 +69,7 @@ async fn begin(target: &Target, token: &str, path: &str) -> (Response, usize) {
 }
 
 /// The answer is broken off, and not taken for complete.
-async fn check_broken_off((mut response, mut bytes): (Response, usize)) {
+async fn check_broken_off(mut response: Response, mut bytes: usize) {
     loop {
         match soon(response.chunk()).await {
             Ok(Some(chunk)) => bytes += chunk.len(),
@@ -144,13 +143,13 @@ async fn open_requests_for_documents_end_with_their_token() {
         let events = target.request(&token, Method::GET, feed);
         let mut events = soon(events.send()).await.unwrap();
         assert!(soon(events.chunk()).await.unwrap().is_some());
-        let export = begin(&target, &token, "/v1/collections/streets/export").await;
+        let (export, begun_bytes) = begin(&target, &token, "/v1/collections/streets/export").await;
         let kind = "application/x-ndjson";
         let upload = upload(&target, &token, "/v1/collections/cities/import", kind).await;
-        end(&target, (&id, &token), how).await;
+        end(&target, &id, &token, how).await;
         check_refused(upload).await;
         while soon(events.chunk()).await.unwrap().is_some() {}
-        check_broken_off(export).await;
+        check_broken_off(export, begun_bytes).await;
         let (status, _) = target.ask(&token, Method::GET, feed, Value::Null).await;
         assert_eq!(status, 401, "{how}");
     }
@@ -189,12 +188,12 @@ async fn open_requests_for_series_end_with_their_token() {
         let scopes = ["--scope", "series:*"];
         let (id, token) = target.token(how, &[&scopes, lifetime(how)].concat());
         let path = "/v1/series/export?match[]=load";
-        let export = begin(&target, &token, path).await;
+        let (export, begun_bytes) = begin(&target, &token, path).await;
         let import = "/v1/series/import?format=jsonl";
         let upload = upload(&target, &token, import, "application/x-ndjson").await;
-        end(&target, (&id, &token), how).await;
+        end(&target, &id, &token, how).await;
         check_refused(upload).await;
-        check_broken_off(export).await;
+        check_broken_off(export, begun_bytes).await;
         let (status, _) = target.ask(&token, Method::GET, path, Value::Null).await;
         assert_eq!(status, 401, "{how}");
     }
@@ -209,8 +208,10 @@ async fn check_city_stays(target: &Target, token: &str, city: &str, is_named: bo
         (Method::PUT, "application/json"),
         (Method::PATCH, "application/merge-patch+json"),
     ] {
-        let request = target.request(token, method, &path);
-        let request = request.header("content-type", kind).body(body.to_string());
+        let request = target
+            .request(token, method, &path)
+            .header("content-type", kind)
+            .body(body.to_string());
         let response = soon(request.send()).await.unwrap();
         let (status, told) = (response.status(), response.text().await.unwrap());
         assert_eq!(status, 403, "{told}");
@@ -235,7 +236,8 @@ async fn check_city_stays(target: &Target, token: &str, city: &str, is_named: bo
     );
 }
 
-/// A token of one collection changes documents of no other, be it by what follows from another identity.
+/// A token of one collection changes documents of no other, be it by what follows from another
+/// identity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_of_a_collection_changes_no_other_collection() {
     let target = Target::start("documents-parts");

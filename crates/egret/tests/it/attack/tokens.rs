@@ -1,5 +1,6 @@
 //! Tokens: narrow scopes, tenants, and what a revoked or expired token still holds.
 
+use egret_base::test_support::eventually;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::queue_client::QueueClient;
 use reqwest::Method;
@@ -128,8 +129,10 @@ async fn a_revoked_or_expired_token_ends_its_streams() {
             let next = messages.recv().await?;
             Some((next, messages))
         });
-        let work = soon(client.work(bearing(&token, messages))).await;
-        let mut work = work.unwrap().into_inner();
+        let mut work = soon(client.work(bearing(&token, messages)))
+            .await
+            .unwrap()
+            .into_inner();
         let mut events = target.request(&token, Method::GET, "/v1/tasks/events");
         events = events.header("accept", "text/event-stream");
         let mut events = soon(events.send()).await.unwrap();
@@ -344,12 +347,15 @@ async fn sessions_through_the_proxy_are_in_the_audit_log() {
         place.psql(&guess, "SELECT 42").unwrap_err();
     }
     // The end of a session is recorded once the proxy has seen it.
-    let entries = loop {
+    let entries = eventually("five sessions are recorded", async || {
         let entries = sessions(&target, &target.admin).await;
         if entries.len() == 5 {
-            break entries;
+            Ok(entries)
+        } else {
+            Err(entries)
         }
-    };
+    })
+    .await;
     let found: Vec<Value> = entries.iter().map(session_entry).collect();
     let open = "openBranchSession";
     for expected in [

@@ -1,27 +1,29 @@
-//! Egret and PostgreSQL are killed while documents are written: what was answered is there, and nothing is there in part.
-//! `EGRET_CRASHES` sets how often.
+//! Egret and PostgreSQL are killed while documents are written: what was answered is there, and
+//! nothing is there in part. `EGRET_CRASHES` sets how often.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use egret_base::test_support::eventually_blocking;
 use reqwest::Method;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{COLLECTIONS, Door};
+use super::{COLLECTIONS, DocumentsClient};
 use crate::place::{Place, crashes};
 
 /// Clients at a time.
 const CLIENTS: u64 = 4;
 
-/// What a client was answered: of each flight that was made the id, and of each whether it was deleted.
+/// What a client was answered: of each flight that was made the id, and of each whether it was
+/// deleted.
 #[derive(Default)]
-struct Answered {
+struct AckedChanges {
     made: BTreeMap<u64, String>,
     gone: BTreeMap<u64, String>,
 }
 
-impl Door {
+impl DocumentsClient {
     /// The status and the body of an answer; none: the connection was lost.
     fn tried(&self, method: Method, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
         let request = self.request(method, path).bearer_auth(&self.token);
@@ -38,9 +40,10 @@ impl Door {
     }
 }
 
-/// Makes flights in pairs, one that refers to what the same batch makes, and deletes some, until it is over.
-fn write(door: &Door, client: u64, is_over: &AtomicBool) -> Answered {
-    let mut answered = Answered::default();
+/// Makes flights in pairs, one that refers to what the same batch makes, and deletes some, until it
+/// is over.
+fn write(door: &DocumentsClient, client: u64, is_over: &AtomicBool) -> AckedChanges {
+    let mut answered = AckedChanges::default();
     let mut number = client * 1_000_000;
     while !is_over.load(Ordering::SeqCst) {
         number += 1;
@@ -66,7 +69,7 @@ fn write(door: &Door, client: u64, is_over: &AtomicBool) -> Answered {
 }
 
 /// That everything is as it was answered, and agrees.
-fn check(door: &Door, all: &[Answered]) {
+fn check(door: &DocumentsClient, all: &[AckedChanges]) {
     for answered in all {
         for (number, id) in &answered.made {
             let found = door.get(&format!("documents/flights/{id}"));
@@ -81,7 +84,8 @@ fn check(door: &Door, all: &[Answered]) {
     let checked = door.post("document-checks", &Value::Null);
     assert_eq!(checked.status, 200, "{}", checked.body);
     assert_eq!(checked.json()["findings"], json!([]));
-    // Of each batch both are there or none: a flight without its airport would be a finding, and here are the airports.
+    // Of each batch both are there or none: a flight without its airport would be a finding, and
+    // here are the airports.
     let lone = door.get("collections/airports/export").body;
     let lone = lone.lines().filter(|line| !line.is_empty()).count();
     let flights = door.get("collections/flights/export").body;
@@ -93,21 +97,24 @@ fn check(door: &Door, all: &[Answered]) {
     );
 }
 
-/// Writers beside somebody who does `harm` again and again.
-fn while_written(place: &Place, rounds: u64, mut harm: impl FnMut()) -> Vec<Answered> {
+/// Runs writers while `harm` is done again and again.
+fn while_written(place: &Place, rounds: u64, mut harm: impl FnMut()) -> Vec<AckedChanges> {
     let collections: Value = serde_json::from_str(COLLECTIONS).unwrap();
-    let door = Door::of(place);
+    let door = DocumentsClient::of(place);
     assert_eq!(door.post("collections", &collections).status, 200);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let is_over = &is_over;
         let writers: Vec<_> = (1..=CLIENTS)
-            .map(|client| scope.spawn(move || write(&Door::of(place), client, is_over)))
+            .map(|client| scope.spawn(move || write(&DocumentsClient::of(place), client, is_over)))
             .collect();
         for _ in 0..rounds {
             // Some have been written by then, and more are under way.
             let before = position(&door);
-            while position(&door) < before + 200 {}
+            eventually_blocking("200 changes are written", || {
+                let now = position(&door);
+                if now < before + 200 { Err(now) } else { Ok(()) }
+            });
             harm();
         }
         is_over.store(true, Ordering::SeqCst);
@@ -117,7 +124,7 @@ fn while_written(place: &Place, rounds: u64, mut harm: impl FnMut()) -> Vec<Answ
 }
 
 /// How much has been written, as far as it is told.
-fn position(door: &Door) -> i64 {
+fn position(door: &DocumentsClient) -> i64 {
     let told = door.tried(Method::GET, "document-changes", None);
     told.and_then(|(_, told)| told["position"].as_i64())
         .unwrap_or(0)
@@ -125,7 +132,7 @@ fn position(door: &Door) -> i64 {
 
 #[test]
 fn what_was_answered_is_there_after_egret_was_killed() {
-    let external = crate::server::Server::start();
+    let external = crate::server::PostgresServer::start();
     let mut place = Place::new("documents-kill");
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let mut server = Some(place.start(&["serve"]));
@@ -133,7 +140,7 @@ fn what_was_answered_is_there_after_egret_was_killed() {
         server.take().unwrap().kill();
         server = Some(place.start(&["serve"]));
     });
-    check(&Door::of(&place), &all);
+    check(&DocumentsClient::of(&place), &all);
     server.unwrap().stop(Signal::INT);
 }
 
@@ -141,19 +148,12 @@ fn what_was_answered_is_there_after_egret_was_killed() {
 fn what_was_answered_is_there_after_postgresql_was_killed() {
     let place = Place::new("documents-kill-server");
     let server = place.start(&["serve"]);
-    let password = std::fs::read_to_string(place.data_dir().join("superuser.password")).unwrap();
-    let (password, port) = (password.trim(), place.ports[2]);
-    let url = format!("postgres://egret:{password}@127.0.0.1:{port}/postgres");
+    let url = place.source("postgres");
     let all = while_written(&place, crashes(3), || {
-        let pid = place.psql(
-            &url,
-            "SELECT (regexp_split_to_array(pg_read_file('postmaster.pid'), E'\\n'))[1]",
-        );
-        let pid = pid.unwrap().parse().ok().and_then(Pid::from_raw).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
-        while place.psql(&url, "SELECT 1").is_err() {}
+        place.kill_source();
+        eventually_blocking("PostgreSQL answers", || place.psql(&url, "SELECT 1"));
     });
-    check(&Door::of(&place), &all);
+    check(&DocumentsClient::of(&place), &all);
     server.stop(Signal::TERM);
     assert_eq!(place.left_behind(), Vec::<String>::new());
 }

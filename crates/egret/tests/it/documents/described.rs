@@ -1,4 +1,5 @@
-//! What is published of declared collections is so: a client that makes requests up from it is answered as it says.
+//! What is published of declared collections is so: a client that makes requests up from it is
+//! answered as it says.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,11 +7,12 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{Door, beside};
+use super::{DocumentsClient, beside};
 use crate::clients::installed;
 use crate::place::{Place, text};
 
-/// Few values name documents, so that those that are made up often refer to some that are there; to some airports and planes none can.
+/// Few values name documents, so that those that are made up often refer to some that are there; to
+/// some airports and planes none can.
 const COLLECTIONS: &str = r##"{"collections": [
     {"collection": "places", "abstract": true, "identity": ["/code"]},
     {"collection": "airports", "identity": ["/faa"], "identity_mutable": true, "query": ["/name", "/altitude", "/open"],
@@ -33,10 +35,11 @@ const COLLECTIONS: &str = r##"{"collections": [
             "stops": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"type": "object", "properties": {"place": {"$ref": "#/$defs/code"}}}}},
             "$defs": {"code": {"type": "string", "enum": ["EWR", "JFK", "LAX"]}}}}]}"##;
 
-/// What the client is told beside the document: the same requests each time, as far as ids allow for that, and nothing remembered.
+/// What the client is told beside the document: the same requests each time, as far as ids allow
+/// for that, and nothing remembered.
 ///
-/// It does not ask that what is valid by its schema be taken: references, versions and cursors are beyond schemas. Of lines and of operations
-/// each is refused for itself, in an answer of 200.
+/// It does not ask that what is valid by its schema be taken: references, versions and cursors are
+/// beyond schemas. Of lines and of operations each is refused for itself, in an answer of 200.
 const SETTINGS: &str = r#"
 seed = 1
 headers = { Authorization = "Bearer ${EGRET_TOKEN}" }
@@ -60,9 +63,9 @@ checks.negative_data_rejection.enabled = false
 "#;
 
 /// Seconds that the client may take; it takes half a minute.
-const SECONDS_MAX: &str = "300";
+const SECONDS_MAX: &str = "1800";
 
-fn declare(door: &Door) {
+fn declare(door: &DocumentsClient) {
     let collections: Value = serde_json::from_str(COLLECTIONS).unwrap();
     assert_eq!(door.post("collections", &collections).status, 200);
     let written = |collection: &str, document: Value| {
@@ -83,7 +86,7 @@ fn declare(door: &Door) {
 }
 
 /// The client, with what it is to be told in the place's directory.
-fn client(place: &Place, door: &Door) -> Command {
+fn client(place: &Place, door: &DocumentsClient) -> Command {
     std::fs::write(place.directory.join("schemathesis.toml"), SETTINGS).unwrap();
     let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/documents/described.py");
     let python = installed("EGRET_TEST_PYTHON", "python/bin/python");
@@ -105,7 +108,7 @@ fn client(place: &Place, door: &Door) -> Command {
 #[test]
 fn requests_that_are_made_up_are_answered_as_it_is_published() {
     let (_external, place, server) = beside("documents-described");
-    let door = Door::of(&place);
+    let door = DocumentsClient::of(&place);
     declare(&door);
     let output = client(&place, &door).output().unwrap();
     let said = text(&[output.stdout, output.stderr].concat());

@@ -7,13 +7,14 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use egret_base::test_support::eventually_blocking;
 use reqwest::Client;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use super::{COLLECTIONS, Door, beside, check};
+use super::{COLLECTIONS, DocumentsClient, beside, check};
 use crate::place::{Place, text};
 
 /// Which requests are refused: as many as have this text in their bodies, by this status.
@@ -25,14 +26,13 @@ struct Rule {
 }
 
 /// Stands before a server, and refuses some requests.
-struct Gate {
+struct ImportProxy {
     url: String,
     rule: Arc<Mutex<Rule>>,
-    /// What runs it.
     _runtime: Runtime,
 }
 
-impl Gate {
+impl ImportProxy {
     fn before(place: &Place) -> Self {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -84,8 +84,12 @@ async fn pass(http: Client, server: String, rule: Arc<Mutex<Rule>>, request: Req
         parts.headers.remove(own);
     }
     let request = http.request(parts.method, format!("{server}{}", parts.uri));
-    let answer = request.headers(parts.headers).body(body).send();
-    let answer = answer.await.unwrap();
+    let answer = request
+        .headers(parts.headers)
+        .body(body)
+        .send()
+        .await
+        .unwrap();
     let (status, kind) = (
         answer.status(),
         answer.headers()[header::CONTENT_TYPE].clone(),
@@ -94,7 +98,7 @@ async fn pass(http: Client, server: String, rule: Arc<Mutex<Rule>>, request: Req
     (status, [(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
-fn declare(door: &Door) {
+fn declare(door: &DocumentsClient) {
     let collections: Value = serde_json::from_str(COLLECTIONS).unwrap();
     assert_eq!(door.post("collections", &collections).status, 200);
 }
@@ -132,23 +136,23 @@ const FLIGHTS: [&str; 4] = ["document", "import", "flights", "flights.ndjson"];
 fn import(place: &Place, url: &str, more: &[&str], expected: &[&str]) -> String {
     let arguments = [&FLIGHTS[..], &["--url", url], more].concat();
     // There are always lines that are refused.
-    check(place, (1, ""), &arguments, expected)
+    check(place, 1, "", &arguments, expected)
 }
 
 #[test]
 fn what_was_refused_before_is_known_after_an_import_goes_on() {
     let (_external, place, server) = beside("documents-imports");
-    let door = Door::of(&place);
+    let door = DocumentsClient::of(&place);
     declare(&door);
     let made = door.post("documents/airports", &json!({"faa": "JFK"}));
     assert_eq!(made.status, 201);
     write_flights(&place, 2_500);
-    let gate = Gate::before(&place);
+    let gate = ImportProxy::before(&place);
     let files = ["--refused", "refused.ndjson", "--missing", "missing"];
 
     gate.close();
     let expected = [
-        "1000 lines are done: the same command goes on after them",
+        "1000 lines are imported: run the same command again to resume after them",
         "the gate is closed",
     ];
     import(&place, &gate.url, &files, &expected);
@@ -156,9 +160,9 @@ fn what_was_refused_before_is_known_after_an_import_goes_on() {
 
     gate.open();
     let expected = [
-        "flights.ndjson: going on after line 1000",
+        "flights.ndjson: resuming after line 1000",
         "2500 lines in",
-        "2 lines: unresolved_reference, origin in airports: 2 of them are not there",
+        "2 lines: unresolved_reference, origin in airports: 2 of them do not exist",
         "2 lines were refused",
     ];
     import(&place, &gate.url, &files, &expected);
@@ -178,51 +182,52 @@ fn what_was_refused_before_is_known_after_an_import_goes_on() {
 #[test]
 fn an_import_does_not_go_on_where_another_was() {
     let (_external, place, server) = beside("documents-imports-other");
-    let door = Door::of(&place);
+    let door = DocumentsClient::of(&place);
     declare(&door);
     let made = door.post("documents/airports", &json!({"faa": "JFK"}));
     assert_eq!(made.status, 201);
     write_flights(&place, 2_500);
-    let gate = Gate::before(&place);
+    let gate = ImportProxy::before(&place);
     let broken_off = || {
         gate.close();
-        import(&place, &gate.url, &[], &["1000 lines are done"]);
+        import(&place, &gate.url, &[], &["1000 lines are imported"]);
         gate.open();
     };
 
     broken_off();
     let direct = format!("http://127.0.0.1:{}", place.ports[0]);
     let other = format!(
-        "flights.ndjson: an import to {} was broken off: beginning at the first line",
+        "flights.ndjson: an import to {} was interrupted: starting at the first line",
         gate.url
     );
     import(&place, &direct, &[], &[&other, "2500 lines in"]);
 
     broken_off();
-    let other = "an import without --database was broken off: beginning at the first line";
+    let other = "an import without --database was interrupted: starting at the first line";
     let named = ["--database", "postgres"];
     import(&place, &gate.url, &named, &[other, "2500 lines in"]);
 
     broken_off();
     write_flights(&place, 2_501);
-    let other = "the file has changed since its import was broken off: beginning at the first line";
+    let other = "the file has changed since its import was interrupted: starting at the first line";
     import(&place, &gate.url, &[], &[other, "2501 lines in"]);
 
     // The tenth line was refused, and is in no file.
     broken_off();
-    let other = "lines that were refused before are not in --refused: beginning at the first line";
+    let other =
+        "the file --refused lacks lines that were refused before: starting at the first line";
     let file = ["--refused", "refused.ndjson"];
     import(&place, &gate.url, &file, &[other, "2501 lines in"]);
     assert_eq!(read(&place, "refused.ndjson").lines().count(), 2);
 
     broken_off();
     let told = import(&place, &gate.url, &["--anew"], &["2501 lines in"]);
-    assert!(!told.contains("going on"), "{told}");
+    assert!(!told.contains("resuming"), "{told}");
 
     std::fs::write(place.directory.join("flights.ndjson.progress"), "mine").unwrap();
     let arguments = [&FLIGHTS[..], &["--url", &gate.url]].concat();
-    let expected = ["does not say how far an import is", "--anew"];
-    check(&place, (2, ""), &arguments, &expected);
+    let expected = ["is not the progress file of an import", "--anew"];
+    check(&place, 2, "", &arguments, &expected);
     assert_eq!(read(&place, "flights.ndjson.progress"), "mine");
     server.stop(Signal::INT);
 }
@@ -230,46 +235,46 @@ fn an_import_does_not_go_on_where_another_was() {
 #[test]
 fn a_server_that_was_away_is_waited_for() {
     let (_external, place, server) = beside("documents-imports-away");
-    let door = Door::of(&place);
+    let door = DocumentsClient::of(&place);
     declare(&door);
     write_airports(&place, 1_500);
-    let gate = Gate::before(&place);
+    let gate = ImportProxy::before(&place);
     let import = ["document", "import", "airports", "airports.ndjson", "--url"];
     let import = [&import[..], &[gate.url.as_str()]].concat();
 
     gate.refuse("\"A1200\"", StatusCode::SERVICE_UNAVAILABLE, 1);
     let expected = [
-        "the gate is closed: trying again",
+        "the gate is closed: retrying",
         "1500 documents are new",
         ", 0 lines were refused",
     ];
-    check(&place, (0, ""), &import, &expected);
+    check(&place, 0, "", &import, &expected);
 
     // What waits for no disk may be lost then.
     gate.refuse("\"A1200\"", StatusCode::SERVICE_UNAVAILABLE, 1);
     let relaxed = [&import[..], &["--relaxed"]].concat();
     let expected = [
-        "1500 were so already",
+        "1500 unchanged",
         "may have lost lines that were sent with --relaxed before",
     ];
-    check(&place, (1, ""), &relaxed, &expected);
-    check(&place, (0, ""), &relaxed, &["1500 were so already"]);
+    check(&place, 1, "", &relaxed, &expected);
+    check(&place, 0, "", &relaxed, &["1500 unchanged"]);
     server.stop(Signal::INT);
 }
 
 #[test]
 fn more_lines_are_taken_than_one_tenant_may_have_waiting() {
-    let external = crate::server::Server::start();
+    let external = crate::server::PostgresServer::start();
     let mut place = Place::new("documents-imports-waits");
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let waiting_max = ("EGRET_DOCUMENTS_WAITING_MAX", "100".to_owned());
     place.variables.push(waiting_max);
     let server = place.start(&["serve"]);
-    declare(&Door::of(&place));
+    declare(&DocumentsClient::of(&place));
     write_airports(&place, 300);
     let import = ["document", "import", "airports", "airports.ndjson"];
     let expected = ["300 documents are new", ", 0 lines were refused"];
-    check(&place, (0, ""), &import, &expected);
+    check(&place, 0, "", &import, &expected);
     server.stop(Signal::INT);
 }
 
@@ -278,7 +283,7 @@ fn lines_are_taken_though_postgresql_was_killed() {
     const LINES: usize = 30_000;
     let place = Place::new("documents-imports-killed");
     let server = place.start(&["serve"]);
-    let door = Door::of(&place);
+    let door = DocumentsClient::of(&place);
     declare(&door);
     write_airports(&place, LINES);
     let import = ["document", "import", "airports", "airports.ndjson"];
@@ -289,14 +294,10 @@ fn lines_are_taken_though_postgresql_was_killed() {
         .spawn()
         .unwrap();
     let position = || door.get("document-changes").json()["position"].as_i64();
-    while position().unwrap_or(0) < 2_000 {}
-    let url = place.source("postgres");
-    let pid = place.psql(
-        &url,
-        "SELECT (regexp_split_to_array(pg_read_file('postmaster.pid'), E'\\n'))[1]",
-    );
-    let pid = pid.unwrap().parse().ok().and_then(Pid::from_raw).unwrap();
-    kill_process(pid, Signal::KILL).unwrap();
+    eventually_blocking("2,000 lines are written", || {
+        position().unwrap_or(0) >= 2_000
+    });
+    place.kill_source();
     let output = child.wait_with_output().unwrap();
     let told = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success(), "{told}");
@@ -306,12 +307,14 @@ fn lines_are_taken_though_postgresql_was_killed() {
     ] {
         assert!(told.contains(&expected), "{told}");
     }
-    let exported = loop {
+    let exported = eventually_blocking("documents are exported", || {
         let answer = door.get("collections/airports/export");
         if answer.status == 200 {
-            break answer.body;
+            Ok(answer.body)
+        } else {
+            Err(answer.body)
         }
-    };
+    });
     assert_eq!(exported.lines().count(), LINES);
     server.stop(Signal::TERM);
 }

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::{Door, beside};
+use super::{DocumentsClient, beside};
 
 /// A request of the guide, and what it says is answered.
 struct Example {
@@ -14,10 +14,10 @@ struct Example {
 
 fn examples(page: &str) -> Vec<Example> {
     let blocks = page.split("```http\n").skip(1);
-    let text: Vec<&str> = blocks
+    let text = blocks
         .filter_map(|block| block.split("```").next())
-        .collect();
-    let text = text.join("\n");
+        .collect::<Vec<&str>>()
+        .join("\n");
     let mut all = Vec::new();
     for part in text
         .split("\n\n")
@@ -49,7 +49,7 @@ fn examples(page: &str) -> Vec<Example> {
 fn each_refusal_of_the_guide_is_as_it_says() {
     let page = include_str!("../../../../../docs/guide/document-errors.md");
     let (_external, place, server) = beside("document-errors");
-    let door = Door::of(&place);
+    let door = DocumentsClient::of(&place);
     let mut named: Vec<(String, String)> = Vec::new();
     let examples = examples(page);
     assert!(examples.len() > 20);

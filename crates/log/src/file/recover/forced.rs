@@ -1,9 +1,9 @@
-//! What of a damaged log can be kept: every record before the first damage, and what follows a damaged stretch where
-//! the owner's snapshot stands for that. A segment of which only the front can be read, and that others follow, is
-//! made a compacted one that covers what is lost as well.
+//! What of a damaged log can be kept: every record before the first damage, and what follows a
+//! damaged stretch where the owner's snapshot stands for that. A segment of which only the front
+//! can be read, and that others follow, is made a compacted one that covers what is lost as well.
 
-use super::later::Later;
-use super::{Content, Scan};
+use super::beyond_damage::TrailingData;
+use super::{Scan, SegmentScan};
 use crate::disk::{Disk, DiskFile, write_all, write_zeros};
 use crate::file::segment::Segment;
 use crate::{LogError, Seq};
@@ -45,8 +45,9 @@ impl FileChange {
 }
 
 impl<D: Disk> Scan<D> {
-    /// Keeps what can be read, and answers where the log goes on: not before `replay_from`, as the owner's snapshot
-    /// has what came before. Segments that are `unreadable` are not among the others.
+    /// Keeps what can be read, and answers where the log goes on: not before `replay_from`, as the
+    /// owner's snapshot has what came before. Segments that are `unreadable` are not among the
+    /// others.
     pub(super) fn keep_readable(
         &mut self,
         replay_from: Seq,
@@ -80,8 +81,10 @@ impl<D: Disk> Scan<D> {
                 Some(covered) if !is_damaged => covered.last.next(),
                 _ => content.reached.next(),
             };
-            let following = self.segments.get(at + 1);
-            let following = following.map(|segment| segment.header.first);
+            let following = self
+                .segments
+                .get(at + 1)
+                .map(|segment| segment.header.first);
             let reachable = next..=replay_from.max(next);
             match following.filter(|first| reachable.contains(first)) {
                 Some(first) if first > next || is_damaged => {
@@ -100,7 +103,7 @@ impl<D: Disk> Scan<D> {
     fn end_readable(
         &mut self,
         at: usize,
-        content: &Content,
+        content: &SegmentScan,
         next: Seq,
         replay_from: Seq,
     ) -> Result<Seq, LogError> {
@@ -123,7 +126,8 @@ impl<D: Disk> Scan<D> {
         Ok(end)
     }
 
-    /// Lets the segment `at`, whose records below `next` can be read, cover everything below `until`.
+    /// Lets the segment `at`, whose records below `next` can be read, cover everything below
+    /// `until`.
     fn close(&mut self, at: usize, next: Seq, until: Seq, records: u64) {
         self.note_hole(next, until);
         let segment = &mut self.segments[at];
@@ -141,13 +145,13 @@ impl<D: Disk> Scan<D> {
 
     /// Takes the segments from `at` on out of the log, which then ends before `next`.
     fn drop_segments(&mut self, at: usize, next: Seq) -> Result<(), LogError> {
-        let mut later = Later::default();
+        let mut later = TrailingData::default();
         for segment in &self.segments[at..] {
             later.add(segment)?;
         }
         self.note_reached(&later);
         if let Some(last) = self.segments[..at].last() {
-            self.recovery.torn = Some(super::Torn {
+            self.recovery.torn = Some(super::TornTail {
                 segment: last.path(),
                 offset: last.end(),
                 bytes: later.bytes,
@@ -160,12 +164,13 @@ impl<D: Disk> Scan<D> {
         Ok(())
     }
 
-    fn note_reached(&mut self, later: &Later) {
+    fn note_reached(&mut self, later: &TrailingData) {
         let below = later.below.max(later.synced_below);
         self.reached_below = self.reached_below.max(below);
     }
 
-    /// Makes every file that is kept as long as its header says, and writes the headers of segments that were closed.
+    /// Makes every file that is kept as long as its header says, and writes the headers of segments
+    /// that were closed.
     fn fit_files(&mut self) -> Result<(), LogError> {
         for segment in &self.segments {
             let mut changes = self.changes.iter();

@@ -1,17 +1,18 @@
-//! Logs of which one file is cut short, lengthened or changed: whatever the damage leaves whole is kept by a repair,
-//! and what is lost is named before.
+//! Logs of which one file is cut short, lengthened or changed: whatever the damage leaves whole is
+//! kept by a repair, and what is lost is named before.
 
 use std::collections::BTreeMap;
 
 use egret_base::SeededEntropy;
+use egret_base::test_support::over_seeds;
 
 use super::*;
-use crate::file::scan::{Found, Window, frame_at, record_starts};
+use crate::file::scan::{ScannedFrame, Window, frame_at, record_starts};
 use crate::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::simulated::{Chance, SimulatedDisk};
-use crate::{Appended, Batch, Compaction, Durability, FileLog, Housekeeping, Log, LogReader};
+use crate::simulated::{SimulatedDisk, SplitMix64};
+use crate::{AppendResult, Batch, Compaction, Durability, FileLog, Housekeeping, Log, LogReader};
 
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 200;
 
 fn config() -> LogConfig {
     LogConfig {
@@ -34,13 +35,13 @@ fn open(disk: &SimulatedDisk, replay_from: Seq) -> FileLog<SimulatedDisk> {
 }
 
 /// A log that has been closed, and the records that it has.
-struct Written {
+struct ClosedLog {
     disk: SimulatedDisk,
     bodies: BTreeMap<u64, Vec<u8>>,
     next: Seq,
 }
 
-fn write(chance: &mut Chance) -> Written {
+fn write(chance: &mut SplitMix64) -> ClosedLog {
     let disk = SimulatedDisk::new(4 << 20);
     let mut log = open(&disk, Seq::FIRST);
     let mut bodies = BTreeMap::new();
@@ -53,15 +54,16 @@ fn write(chance: &mut Chance) -> Written {
             bodies.insert(expected.0 + index, body);
         }
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert!(matches!(appended, Appended::Committed(_)));
+        assert!(matches!(appended, AppendResult::Committed(_)));
     }
     let segments = log.segments();
     if segments.len() > 3 && chance.percent(60) {
         let at = chance.below(segments.len() as u64 - 2) as usize;
         let (first, last) = (segments[at].first, segments[at + 1].last);
         let compaction = log.compact(first, last).expect("they are sealed");
-        let compacted = compaction.run(|seq| seq.0.is_multiple_of(3));
-        let compacted = compacted.expect("the disk works");
+        let compacted = compaction
+            .run(|seq| seq.0.is_multiple_of(3))
+            .expect("the disk works");
         assert!(log.finish(compacted).expect("the log runs"));
         let covered = first.0..=last.0;
         bodies.retain(|seq, _| !covered.contains(seq) || seq.is_multiple_of(3));
@@ -70,7 +72,7 @@ fn write(chance: &mut Chance) -> Written {
     let next = log.next();
     drop(log);
     disk.kill();
-    Written { disk, bodies, next }
+    ClosedLog { disk, bodies, next }
 }
 
 /// A segment's file, and where in it the frame of each record ends.
@@ -93,7 +95,7 @@ fn layout(disk: &SimulatedDisk, name: String) -> Layout {
     let mut window = Window::new(content.len() as u64);
     let mut offset = SEGMENT_HEADER_BYTES;
     let mut ends = BTreeMap::new();
-    while let Ok(Found::Frame(frame)) = frame_at(&mut window, &file, header.salt, offset) {
+    while let Ok(ScannedFrame::Frame(frame)) = frame_at(&mut window, &file, header.salt, offset) {
         let end = offset + (FRAME_HEADER_BYTES + frame.records.len()) as u64;
         ends.extend(record_starts(&frame.records).map(|(seq, _)| (seq.0, end)));
         offset += frame.header.frame_bytes();
@@ -106,13 +108,13 @@ fn layout(disk: &SimulatedDisk, name: String) -> Layout {
 }
 
 /// What was done to a file.
-struct Fault {
+struct FileDamage {
     /// From here on it is not what it was.
     at: u64,
     changes_length: bool,
 }
 
-fn damage(content: &mut Vec<u8>, chance: &mut Chance) -> Fault {
+fn damage(content: &mut Vec<u8>, chance: &mut SplitMix64) -> FileDamage {
     let length = content.len();
     let mut at = chance.below(length as u64) as usize;
     let kind = chance.below(5);
@@ -134,14 +136,14 @@ fn damage(content: &mut Vec<u8>, chance: &mut Chance) -> Fault {
             content[at..end].fill(0x55);
         }
     }
-    Fault {
+    FileDamage {
         at: at as u64,
         changes_length: kind < 3,
     }
 }
 
 /// The records that a repair must keep when the file of segment `hit` is damaged.
-fn kept(layouts: &[Layout], hit: usize, fault: &Fault, replay_from: Seq) -> Vec<u64> {
+fn kept(layouts: &[Layout], hit: usize, fault: &FileDamage, replay_from: Seq) -> Vec<u64> {
     let has_header = fault.at >= SEGMENT_HEADER_BYTES;
     let is_whole = |end: u64| has_header && end <= fault.at;
     let of_hit = &layouts[hit].ends;
@@ -151,8 +153,10 @@ fn kept(layouts: &[Layout], hit: usize, fault: &Fault, replay_from: Seq) -> Vec<
     let mut kept = Vec::new();
     for (at, layout) in layouts.iter().enumerate() {
         let is_untouched = at < hit || (at > hit && goes_on);
-        let ends = layout.ends.iter();
-        let ends = ends.filter(|(_, end)| is_untouched || (at == hit && is_whole(**end)));
+        let ends = layout
+            .ends
+            .iter()
+            .filter(|(_, end)| is_untouched || (at == hit && is_whole(**end)));
         kept.extend(ends.map(|(seq, _)| *seq));
     }
     kept
@@ -166,18 +170,19 @@ fn contents(disk: &SimulatedDisk) -> BTreeMap<String, Option<Vec<u8>>> {
 }
 
 fn check(seed: u64) {
-    let mut chance = Chance::new(seed);
-    let Written { disk, bodies, next } = write(&mut chance);
+    let mut chance = SplitMix64::new(seed);
+    let ClosedLog { disk, bodies, next } = write(&mut chance);
     let layouts = layouts(&disk);
     let hit = chance.below(layouts.len() as u64) as usize;
     let mut content = disk.content(&layouts[hit].name).expect("it is listed");
     let fault = damage(&mut content, &mut chance);
     disk.overwrite(&layouts[hit].name, content);
-    let replay_from = match chance.percent(50) {
-        true => Seq::FIRST,
-        false => Seq(1 + chance.below(next.0)),
+    let replay_from = if chance.percent(50) {
+        Seq::FIRST
+    } else {
+        Seq(1 + chance.below(next.0))
     };
-    let needed = Needed {
+    let needed = ReplayNeeds {
         replay_from,
         all: chance.percent(30),
     };
@@ -185,13 +190,13 @@ fn check(seed: u64) {
     let cut = examine(&disk, &config(), needed).expect("it is examined");
     assert!(contents(&disk) == before, "an examination changes nothing");
     let Some(cut) = cut else {
-        // Other damage may lie where nothing is, or where nobody reads at a start.
+        // Other damage may lie in unused bytes, or in segments that are not read at a start.
         assert!(!fault.changes_length, "it is found");
         return;
     };
     disk.kill();
     disk.remove("end").expect("there is one");
-    salvage(&disk, &config(), needed).expect("it is repaired");
+    salvage(&disk, &config(), replay_from).expect("it is repaired");
     disk.kill();
     let log = open(&disk, replay_from);
     assert_eq!(log.next(), cut.from);
@@ -221,8 +226,5 @@ fn check(seed: u64) {
 
 #[test]
 fn what_is_whole_is_kept_and_what_is_lost_is_named() {
-    for seed in 0..SEEDS {
-        let run = std::panic::catch_unwind(|| check(seed));
-        assert!(run.is_ok(), "seed {seed} failed");
-    }
+    over_seeds("LOG_SALVAGE", SEEDS, check);
 }

@@ -1,5 +1,5 @@
-//! Segments that nobody has read for long: how many of their files are open, what is read of them, and
-//! what is said when they are damaged or gone.
+//! Segments that have not been read for long: how many of their files are open, what is read of
+//! them, and which errors damaged or missing ones cause.
 
 use std::cell::Cell;
 
@@ -32,12 +32,12 @@ fn fill(log: &mut FileLog<SimulatedDisk>, segments: usize) {
         (0..100).for_each(|_| batch.push(&BODY));
         let expected = log.next();
         let appended = log.append(&mut batch, expected).expect("the disk works");
-        assert!(matches!(appended, Appended::Committed(_)));
+        assert!(matches!(appended, AppendResult::Committed(_)));
         housekeep(log);
     }
 }
 
-/// A log of so many segments, none of whose files is kept open: everybody opens by name.
+/// A log of so many segments, none of whose files is kept open: every read opens its file by name.
 fn filled(segments: usize) -> (SimulatedDisk, FileLog<SimulatedDisk>) {
     let disk = SimulatedDisk::new(64 << 20);
     let config = LogConfig {
@@ -76,7 +76,7 @@ fn read_all(log: &FileLog<SimulatedDisk>) {
         }
     }
     let read = log
-        .tail(log.first())
+        .read_from(log.first())
         .map(|item| item.expect("the log is whole").0.0);
     assert!(
         read.filter(|seq| seq % 2 == 0)
@@ -88,7 +88,8 @@ fn read_all(log: &FileLog<SimulatedDisk>) {
 fn many_segments_are_few_open_files() {
     for durability in [Durability::Fsync, Durability::None] {
         let disk = SimulatedDisk::new(64 << 20);
-        // Of segments, spare ones, the active one, those a tail and a compaction are at, the end mark.
+        // Of segments, spare ones, the active one, those a tail and a compaction are at, the end
+        // mark.
         disk.limit_open_files(
             4 + 2 + 1 + 2 + 1 + if durability == Durability::None { 5 } else { 0 },
         );
@@ -250,11 +251,12 @@ fn damage_in_a_compacted_segment_is_not_taken_for_what_was_dropped() {
     drop(log);
     let name = segment::segment_name(compacted.first);
     let mut content = disk.content(&name).expect("it is there");
-    let marks = content.windows(4).enumerate();
-    let marks = marks
+    let marks: Vec<usize> = content
+        .windows(4)
+        .enumerate()
         .filter(|(_, bytes)| bytes == b"FRAM")
-        .map(|(at, _)| at);
-    let marks: Vec<usize> = marks.collect();
+        .map(|(at, _)| at)
+        .collect();
     assert!(marks.len() > 1, "what follows is read in the same chunk");
     content[marks[1]] = 0;
     disk.overwrite(&name, content);
@@ -275,7 +277,7 @@ fn damage_in_a_compacted_segment_is_not_taken_for_what_was_dropped() {
     assert!(whole > 0 && corrupt > 0);
 }
 
-/// Whoever asks for room before appending gets an answer from the disk, not from what was so far.
+/// A request for room before an append is answered from the disk, not from an earlier result.
 #[test]
 fn room_that_is_secured_is_there_and_room_that_is_not_is_refused_before_it_is_needed() {
     for spare_segments in [0, 1, 2] {
@@ -297,8 +299,8 @@ fn fill_and_make_room(config: LogConfig) {
         log.append(&mut batch, expected)
     };
     let refused = loop {
-        match log.secure(segment) {
-            Ok(()) => assert!(matches!(append(&mut log), Ok(Appended::Committed(_)))),
+        match log.reserve(segment) {
+            Ok(()) => assert!(matches!(append(&mut log), Ok(AppendResult::Committed(_)))),
             Err(error) => break error,
         }
     };
@@ -307,10 +309,13 @@ fn fill_and_make_room(config: LogConfig) {
     assert!(used >= 6, "most of the disk can be used: {used} segments");
     // What was kept back is still there.
     (0..segment / 2 / (100 * 100)).for_each(|_| {
-        assert!(matches!(append(&mut log), Ok(Appended::Committed(_))));
+        assert!(matches!(append(&mut log), Ok(AppendResult::Committed(_))));
     });
     disk.resize(10 * segment);
-    assert!(log.secure(segment).is_err(), "the housekeeping tries again");
+    assert!(
+        log.reserve(segment).is_err(),
+        "the housekeeping tries again"
+    );
     housekeep(&log);
-    log.secure(segment).expect("there is room again");
+    log.reserve(segment).expect("there is room again");
 }

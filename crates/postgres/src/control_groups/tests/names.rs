@@ -18,7 +18,7 @@ fn a_directory_that_takes_the_place_of_another_has_another_group() {
 
 #[test]
 fn a_server_that_an_earlier_version_left_keeps_its_group_until_it_ends() {
-    let Some(base) = Base::new("former") else {
+    let Some(base) = TestGroup::new("former") else {
         return;
     };
     let former = former_group_name(&std::env::temp_dir()).unwrap();
@@ -49,7 +49,7 @@ fn a_server_that_an_earlier_version_left_keeps_its_group_until_it_ends() {
 
 #[test]
 fn servers_in_the_group_of_the_former_name_count_among_all_processes() {
-    let Some(base) = Base::new("former-count").filter(|base| base.has("pids")) else {
+    let Some(base) = TestGroup::new("former-count").filter(|base| base.has("pids")) else {
         return;
     };
     let groups = base.open(&["pids"]);

@@ -25,11 +25,11 @@ fn urls_and_keywords_are_read_alike() {
             r"host = 'a b' password=x\ y user='it\'s'",
             r"host='a b' password='x y' user='it\'s'",
         ),
-        ("host=h ssl", "a word is no `name=value`"),
+        ("host=h ssl", "a word is not of the form `name=value`"),
         ("host=h gssencmode=disable application_name=x", "host='h'"),
         (
             "host=h gssencmode=require",
-            "gssencmode is `require`, which Egret does not speak: use disable, prefer",
+            "gssencmode is `require`, which Egret does not support: use disable, prefer",
         ),
         (
             "host=h target_session_attrs=primary",
@@ -46,19 +46,19 @@ fn urls_and_keywords_are_read_alike() {
         ),
         (
             "host=h min_protocol_version=3.2",
-            "min_protocol_version is `3.2`, which Egret does not speak: use 3.0",
+            "min_protocol_version is `3.2`, which Egret does not support: use 3.0",
         ),
         (
             "host=h channel_binding=always",
-            "channel_binding `always` is none of disable, prefer, require",
+            "channel_binding `always` is not one of disable, prefer, require",
         ),
         (
             "host=h load_balance_hosts=yes",
-            "load_balance_hosts `yes` is none of disable, random",
+            "load_balance_hosts `yes` is not one of disable, random",
         ),
         (
             "postgres://h/d?sslcrl=x",
-            "sslcrl is not supported: take it out",
+            "sslcrl is not supported: remove it",
         ),
     ] {
         assert_eq!(text(string), expected, "{string}");
@@ -86,5 +86,5 @@ fn a_service_file_and_variables_complete_a_string() {
         "dbname='d' host='db' password='secret' user='me'"
     );
     let error = read("service=none", &variable).unwrap_err();
-    assert_eq!(error, "service `none` is in no service file");
+    assert_eq!(error, "service `none` is not defined in any service file");
 }

@@ -17,8 +17,8 @@ static PENCIL: LazyLock<Arc<Verifier>> = LazyLock::new(|| {
 });
 
 /// The exchange of RFC 7677, section 3: user `user`, password `pencil`.
-fn rfc7677() -> Exchange {
-    Exchange::new(PENCIL.clone(), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0".to_owned())
+fn rfc7677() -> ScramServer {
+    ScramServer::new(PENCIL.clone(), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0".to_owned())
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn follows_the_example_of_rfc_7677() {
 /// Runs the driver's client against our server.
 fn outcome(password: &str, verifier: Verifier, binding: ChannelBinding) -> Outcome {
     let mut client = ScramSha256::new(password.as_bytes(), binding);
-    let mut server = Exchange::new(Arc::new(verifier), "server-nonce".to_owned());
+    let mut server = ScramServer::new(Arc::new(verifier), "server-nonce".to_owned());
     let Outcome::Continue(reply) = server.step(client.message()).unwrap() else {
         panic!("the exchange goes on");
     };

@@ -28,7 +28,8 @@ fn talk(bytes: &[u8]) -> Result<Answer, WireError> {
         // The client may have hung up over the first bytes already.
         let _ = client.write_all(bytes).await;
         let _ = client.shutdown().await;
-        // Whoever asks to cancel is heard and let go; the first client may go on sending.
+        // A connection that asks to cancel is accepted and closed; the first client may go on
+        // sending.
         loop {
             drop(listener.accept().await.unwrap());
         }
@@ -83,7 +84,7 @@ fn the_undamaged_conversation_gives_an_answer() {
 fn a_claimed_length_is_not_believed() {
     let huge = b"E\x7f\xff\xff\xff";
     let error = talk(huge).unwrap_err().to_string();
-    assert!(error.contains("2147483643 bytes came"), "{error}");
+    assert!(error.contains("of 2147483643 bytes"), "{error}");
     let negative = b"R\xff\xff\xff\xff";
     assert!(matches!(talk(negative), Err(WireError::Protocol(_))));
     let unfinished = [&message(b'R', &[0; 4])[..], b"S\0\xff\0\0"].concat();

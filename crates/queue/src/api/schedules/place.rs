@@ -1,82 +1,64 @@
 //! Where schedules are: each in the partition of its tasks, to which it moves when that changes.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
-use egret_base::{Rhythm, TenantShare, condition};
+use egret_base::sync::lock;
+use egret_base::{CronSchedule, Limit, TenantShare, condition};
 use egret_log::Seq;
 
-use super::{Description, NewSchedule, ScheduleView, check, not_found};
-use crate::api::produce::{Enqueues, lay_out};
-use crate::api::submit::{Item, slice};
-use crate::api::{QueueHandle, Queues, lock, unbroken};
+use super::{NewSchedule, ScheduleView, check, not_found};
 use crate::core::command::{Command, PutSchedule, Refusal};
-use crate::core::state::TaskLoad;
+use crate::core::state::{ScheduleKey, TaskLoad};
 use crate::error::QueueError;
 use crate::model::SHARD_BITS;
-use crate::store::{content, record};
-use crate::worker::ticks::tick_after;
+use crate::store::schedule::{Description, put_ms};
+use crate::worker::engine_state::unbroken;
+use crate::worker::enqueues::{Enqueues, encode_task};
+use crate::worker::queue_handle::QueueHandle;
+use crate::worker::queues::Queues;
+use crate::worker::schedule_locations::ScheduleLocation;
+use crate::worker::schedule_runner::tick_after;
+use crate::worker::submission::{Item, slice};
 
 /// Schedules deleted in one turn.
 const DELETED_AT_ONCE: usize = 500;
 
-/// How long a schedule that moves waits for the one before to be gone, in milliseconds: after a failure
-/// in between it goes on then.
+/// How long a schedule that moves waits for the one before to be gone, in milliseconds: after a
+/// failure in between it goes on then.
 const MOVE_MS: u64 = 60_000;
 
-/// Where a schedule is.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    /// The partition of the one that counts.
-    pub at: usize,
-    /// Partitions that may have another one, of a move that has not come to its end.
-    pub also: Vec<usize>,
-}
-
-impl Place {
-    pub fn at(partition: usize) -> Self {
-        Self {
-            at: partition,
-            also: Vec::new(),
-        }
-    }
-}
-
-/// Partitions of schedules, by tenant and name.
-pub(crate) type Places = BTreeMap<(Box<str>, Box<str>), Place>;
-
 /// A schedule that is checked and laid out.
-struct Prepared {
+struct EncodedSchedule {
     tenant: String,
     name: String,
-    rhythm: Rhythm,
+    rhythm: CronSchedule,
     paused: bool,
     item: Item,
     bytes: Vec<u8>,
 }
 
 impl Queues {
-    /// Makes a schedule, or replaces the one of this name. Ticks that have come before are those of the
-    /// one before; what it has not made by then, it does not make any more. Only a tick that waits for room goes on
-    /// waiting, and makes a task of the new one, unless that rests or moves to another partition.
+    /// Makes a schedule, or replaces the one of this name. Ticks that have come before are those of
+    /// the one before; what it has not made by then, it does not make any more. Only a tick that
+    /// waits for room goes on waiting, and makes a task of the new one, unless that rests or moves
+    /// to another partition.
     ///
     /// # Errors
-    /// [`QueueError::Invalid`], [`QueueError::QueueNotFound`], [`QueueError::Limit`]. When a schedule
-    /// moves to another partition, with its ordering key, and that fails half-way, the one before or the
-    /// new one is there; to put it again completes it.
+    /// [`QueueError::Invalid`], [`QueueError::QueueNotFound`], [`QueueError::Limit`]. When a
+    /// schedule moves to another partition, with its ordering key, and that fails half-way, the one
+    /// before or the new one is there; to put it again completes it.
     pub async fn put_schedule(
         &self,
         tenant: &str,
         schedule: &NewSchedule<'_>,
     ) -> Result<ScheduleView, QueueError> {
         check(schedule)?;
-        let rhythm = Rhythm::of_new(schedule.cron, schedule.time_zone)?;
+        let rhythm = CronSchedule::of_new(schedule.cron, schedule.time_zone)?;
         let now_ms = self.inner.clock.now().as_millis_unsigned();
         if rhythm.after(now_ms).is_none() {
             return Err(QueueError::Invalid {
                 what: "cron",
                 reason: format!(
-                    "`{}` never comes: no month that it names has such a day",
+                    "`{}` never runs: none of its months has such a day",
                     schedule.cron
                 ),
             });
@@ -85,28 +67,25 @@ impl Queues {
         let one_at_a_time = self.inner.making.clone().lock_owned().await;
         let (known, count) = {
             let places = lock(&self.inner.schedules);
-            let known = places.get(&(tenant.into(), schedule.name.into()));
-            let own = places
-                .keys()
-                .filter(|(owner, _)| **owner == *tenant)
-                .count();
+            let known = places.get(&ScheduleKey::new(tenant, schedule.name));
+            let own = places.keys().filter(|key| *key.tenant == *tenant).count();
             (known.cloned(), (places.len() as u64, own as u64))
         };
         if known.is_none() {
             let config = &self.inner.config;
             let share = TenantShare::new(
-                ("queue.schedules_max", u64::from(config.schedules_max)),
-                (
+                Limit::new("queue.schedules_max", u64::from(config.schedules_max)),
+                Limit::new(
                     "queue.tenant_schedules_max",
                     u64::from(config.tenant_schedules_max),
                 ),
             );
             share.check(count.0, count.1, 1)?;
         }
-        let before = known
+        let before: Vec<usize> = known
             .iter()
-            .flat_map(|place| [place.at].into_iter().chain(place.also.clone()));
-        let before: Vec<usize> = before.collect();
+            .flat_map(|place| [place.at].into_iter().chain(place.also.clone()))
+            .collect();
         let prepared = self
             .prepare(tenant, schedule, rhythm, &queue, &before)
             .await?;
@@ -125,10 +104,10 @@ impl Queues {
         &self,
         tenant: &str,
         schedule: &NewSchedule<'_>,
-        rhythm: Rhythm,
+        rhythm: CronSchedule,
         queue: &QueueHandle,
         before: &[usize],
-    ) -> Result<Prepared, QueueError> {
+    ) -> Result<EncodedSchedule, QueueError> {
         let mut put_ms = self.inner.clock.now().as_millis_unsigned();
         for partition in before {
             let known_ms = self.put_ms(*partition, tenant, schedule.name).await;
@@ -137,7 +116,7 @@ impl Queues {
         let mut item = Enqueues::new(self)?.check(0, queue, &schedule.task)?;
         if item.key == 0 {
             // By its name, so that it is found where it was.
-            let hash = crate::api::produce::key_hash(3, 0, &[tenant, schedule.name]);
+            let hash = crate::worker::enqueues::key_hash(3, 0, &[tenant, schedule.name]);
             item.shard = (hash >> 64) as u16 & ((1 << SHARD_BITS) - 1);
         }
         let description = Description {
@@ -147,8 +126,8 @@ impl Queues {
             put_ms,
         };
         let mut bytes = Vec::new();
-        let item = lay_out(item, &schedule.task, &description.put(), &mut bytes);
-        Ok(Prepared {
+        let item = encode_task(item, &schedule.task, &description.put(), &mut bytes);
+        Ok(EncodedSchedule {
             tenant: tenant.to_owned(),
             name: schedule.name.to_owned(),
             rhythm,
@@ -158,7 +137,8 @@ impl Queues {
         })
     }
 
-    /// When the schedule of this name was put that a partition has; 0 when it has none or cannot tell.
+    /// When the schedule of this name was put that a partition has; 0 when it has none or cannot
+    /// tell.
     async fn put_ms(&self, partition: usize, tenant: &str, name: &str) -> u64 {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         let asked = self.inner.ask(partition, move |turn| {
@@ -174,21 +154,21 @@ impl Queues {
         }
     }
 
-    pub(super) async fn read(&self, partition: usize, record: u64) -> Result<Bytes, QueueError> {
+    pub(crate) async fn read(&self, partition: usize, record: u64) -> Result<Bytes, QueueError> {
         let shared = self.inner.partitions()?[partition].clone();
         let read = tokio::task::spawn_blocking(move || (shared.read)(Seq(record)));
         Ok(read.await.map_err(|_| QueueError::Stopping)??)
     }
 
-    /// Puts a schedule where it belongs, then takes it from where it was: a crash in between leaves two,
-    /// of which the next start drops the earlier.
+    /// Puts a schedule where it belongs, then takes it from where it was: a crash in between leaves
+    /// two, of which the next start drops the earlier.
     async fn place(
         &self,
         partition: usize,
-        put: Prepared,
+        put: EncodedSchedule,
         others: Vec<usize>,
     ) -> Result<(), QueueError> {
-        let key = (put.tenant.as_str().into(), put.name.as_str().into());
+        let key = ScheduleKey::new(&put.tenant, &put.name);
         let mut moves = false;
         if let Some(place) = lock(&self.inner.schedules).get_mut(&key) {
             moves = place.at != partition;
@@ -209,7 +189,7 @@ impl Queues {
                 Err(error) if moves => {
                     if let Err(error) = self.drop_schedule(partition, &tenant, &name).await {
                         let reason = format_args!("{name} of tenant {tenant}: {error}");
-                        let message = "a schedule is there twice until it is put or deleted";
+                        let message = "cannot remove a duplicate of a schedule; it stays until the schedule is put or deleted";
                         condition::occur("queue_changes_incomplete", "schedules", reason, message);
                     }
                     return Err(error);
@@ -217,7 +197,7 @@ impl Queues {
                 Err(error) => return Err(error),
             }
         }
-        lock(&self.inner.schedules).insert(key, Place::at(partition));
+        lock(&self.inner.schedules).insert(key, ScheduleLocation::at(partition));
         if others.is_empty() {
             return Ok(());
         }
@@ -232,13 +212,19 @@ impl Queues {
         Ok(begun.await??)
     }
 
-    async fn write(&self, partition: usize, put: Prepared, wait_ms: u64) -> Result<(), QueueError> {
+    async fn write(
+        &self,
+        partition: usize,
+        put: EncodedSchedule,
+        wait_ms: u64,
+    ) -> Result<(), QueueError> {
         let shares = *self.inner.task_shares(self.inner.partitions()?.len());
         let asked = self.inner.ask(partition, move |turn| {
             debug_assert_eq!(slice(&put.bytes, &put.item.after), b"");
             let former = turn.state.schedule(&put.tenant, &put.name);
             let freed_bytes = former.map_or(0, |former| turn.state.bytes_freed_with(former));
-            // What it replaces goes, unless tasks are made of it: one that does not grow is no matter of any limit.
+            // What it replaces goes, unless tasks are made of it: one that does not grow is no
+            // matter of any limit.
             let more = TaskLoad {
                 tasks: 0,
                 bytes: put.item.record_bytes().saturating_sub(freed_bytes),
@@ -268,7 +254,7 @@ impl Queues {
 
     /// Takes a schedule from a partition; returns the time up to which it has ticked there, in Unix
     /// milliseconds. One that is not there is gone already.
-    pub(super) async fn drop_schedule(
+    pub(crate) async fn drop_schedule(
         &self,
         partition: usize,
         tenant: &str,
@@ -288,10 +274,14 @@ impl Queues {
         Ok(asked.await??)
     }
 
-    pub(super) fn place_of_schedule(&self, tenant: &str, name: &str) -> Result<Place, QueueError> {
+    pub(crate) fn place_of_schedule(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<ScheduleLocation, QueueError> {
         self.inner.partitions()?;
         let known = lock(&self.inner.schedules);
-        if let Some(found) = known.get(&(tenant.into(), name.into())) {
+        if let Some(found) = known.get(&ScheduleKey::new(tenant, name)) {
             return Ok(found.clone());
         }
         // One that has failed may have it.
@@ -300,7 +290,7 @@ impl Queues {
     }
 
     /// How many schedules make tasks for a queue.
-    pub(in crate::api) async fn count_schedules_of(&self, queue: u32) -> Result<u64, QueueError> {
+    pub(crate) async fn count_schedules_of(&self, queue: u32) -> Result<u64, QueueError> {
         let mut count = 0;
         for partition in 0..self.inner.partitions()?.len() {
             let asked = self.inner.ask(partition, move |turn| {
@@ -313,15 +303,17 @@ impl Queues {
     }
 
     /// Deletes the schedules that make tasks for a queue.
-    pub(in crate::api) async fn delete_schedules_of(&self, queue: u32) -> Result<(), QueueError> {
+    pub(crate) async fn delete_schedules_of(&self, queue: u32) -> Result<(), QueueError> {
         for partition in 0..self.inner.partitions()?.len() {
             loop {
                 let asked = self.inner.ask(partition, move |turn| {
                     let all = turn.state.schedules();
                     let of_queue = all.filter(|(_, _, it)| it.queue == queue);
-                    let keys = of_queue.map(|(tenant, name, _)| (tenant.into(), name.into()));
-                    let keys: Vec<(Box<str>, Box<str>)> = keys.take(DELETED_AT_ONCE).collect();
-                    for (tenant, name) in &keys {
+                    let keys: Vec<ScheduleKey> = of_queue
+                        .map(|(tenant, name, _)| ScheduleKey::new(tenant, name))
+                        .take(DELETED_AT_ONCE)
+                        .collect();
+                    for ScheduleKey { tenant, name } in &keys {
                         let deleted = turn.run(&Command::DeleteSchedule { tenant, name });
                         debug_assert!(deleted.is_ok(), "the schedule was just there");
                     }
@@ -341,18 +333,6 @@ impl Queues {
         }
         Ok(())
     }
-}
-
-/// When a schedule was put, by its record.
-pub(crate) fn put_ms(record: &[u8]) -> u64 {
-    let Ok(Command::PutSchedule(put)) = record::decode(record) else {
-        return 0;
-    };
-    let carried = content::take(put.task.content);
-    carried.map_or(0, |carried| {
-        let described = Description::take(carried.private.schedule);
-        described.map_or(0, |described| described.put_ms)
-    })
 }
 
 #[cfg(test)]

@@ -5,14 +5,14 @@ use crate::error::QueueError;
 
 /// Where a list goes on.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::api) struct Cursor {
+pub(crate) struct Cursor {
     pub state: usize,
     pub partition: usize,
     pub from: u64,
 }
 
 impl Cursor {
-    pub fn read(text: &str, states: &[TaskState]) -> Result<Self, QueueError> {
+    pub(crate) fn read(text: &str, states: &[TaskState]) -> Result<Self, QueueError> {
         if text.is_empty() {
             return Ok(Self::default());
         }
@@ -28,15 +28,15 @@ impl Cursor {
         let known = found.filter(|at| at.state < states.len() && parts.next().is_none());
         known.ok_or_else(|| QueueError::Invalid {
             what: "cursor",
-            reason: format!("`{text}` is not one that a page of this list gave"),
+            reason: format!("`{text}` does not come from a page of this list"),
         })
     }
 
-    pub fn write(self) -> String {
+    pub(crate) fn write(self) -> String {
         format!("{}-{}-{}", self.state, self.partition, self.from)
     }
 
-    pub fn onward(self, partitions: usize) -> Self {
+    pub(crate) fn onward(self, partitions: usize) -> Self {
         match self.partition + 1 {
             next if next == partitions => Self {
                 state: self.state + 1,

@@ -1,11 +1,17 @@
 //! What people ask for: queues, and tasks one by one or by the thousand.
 
-use super::lease::Turn;
-use super::*;
+use super::machine::State;
+use super::ready_position::ReadyPosition;
+use super::rows::Queue;
+use crate::core::command::Refusal;
+use crate::core::entry::{TaskState, flag};
+use crate::core::slab::{NOWHERE, SlotIndex};
+use crate::core::wheel::Links;
+use crate::model::{AttemptEnd, QueueSettings};
 
 /// What a purge did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Purged {
+pub struct PurgeResult {
     /// Tasks that are gone.
     pub tasks: u32,
     /// Whether there are more.
@@ -29,8 +35,8 @@ impl State {
         }
     }
 
-    /// After a change of `key_concurrency`: whose turn may come, and whose may not. Lanes come in the
-    /// order of their first tasks.
+    /// After a change of `key_concurrency`: whose turn may come, and whose may not. Lanes come in
+    /// the order of their first tasks.
     fn reconsider_keys(&mut self, queue: u32) {
         let most = self.queues[queue].settings.key_concurrency;
         let mut offered = Vec::new();
@@ -110,8 +116,9 @@ impl State {
         Ok(())
     }
 
-    /// Cancels a task; `reason` is the record of what made it useless, zero when somebody asked for it.
-    pub(super) fn cancel_at(&mut self, place: Place, reason: u64) {
+    /// Cancels a task; `reason` is the record of what made it useless, zero when a caller cancelled
+    /// it.
+    pub(super) fn cancel_at(&mut self, place: SlotIndex, reason: u64) {
         self.detach(place);
         match self.entries.get(place).state {
             TaskState::Leased => self.lose_lease(place, AttemptEnd::Cancelled),
@@ -122,7 +129,7 @@ impl State {
         self.end(place, TaskState::Cancelled, reason);
     }
 
-    /// A dead or cancelled task begins anew, with its ordering key's hash.
+    /// Requeues a dead or cancelled task, with its ordering key's hash.
     ///
     /// # Errors
     /// [`Refusal`] when there is no such task or it is in another state.
@@ -144,7 +151,7 @@ impl State {
         if entry.has(flag::CALLBACK) {
             self.promise_callback(place);
         }
-        self.make_ready(place, Turn::Last);
+        self.make_ready(place, ReadyPosition::Last);
         Ok(())
     }
 
@@ -165,7 +172,7 @@ impl State {
     ///
     /// # Errors
     /// [`Refusal::QueueUnknown`].
-    pub fn purge(&mut self, id: u32, states: u8, count: u32) -> Result<Purged, Refusal> {
+    pub fn purge(&mut self, id: u32, states: u8, count: u32) -> Result<PurgeResult, Refusal> {
         self.queue(id)?;
         let wanted = TaskState::ALL
             .into_iter()
@@ -178,17 +185,17 @@ impl State {
                     break;
                 }
                 if tasks == count {
-                    return Ok(Purged { tasks, more: true });
+                    return Ok(PurgeResult { tasks, more: true });
                 }
                 self.remove_task(place);
                 tasks += 1;
             }
         }
-        Ok(Purged { tasks, more: false })
+        Ok(PurgeResult { tasks, more: false })
     }
 
-    /// Takes a task out of everything. Whoever waits for it is told that it did not complete.
-    pub(super) fn remove_task(&mut self, place: Place) {
+    /// Takes a task out of everything. Tasks that wait for it learn that it did not complete.
+    pub(super) fn remove_task(&mut self, place: SlotIndex) {
         let entry = self.entries.get(place);
         let (state, lane) = (entry.state, entry.lane);
         if !state.has_ended() {

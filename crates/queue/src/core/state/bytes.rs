@@ -1,17 +1,21 @@
-//! Bytes of what records hold: a task's payload and what goes with it, its result, and the words of its past
-//! attempts; and what schedules make tasks of.
+//! Bytes of what records hold: a task's payload and what goes with it, its result, and the words of
+//! its past attempts; and what schedules make tasks of.
 //!
-//! They are counted where a record comes to be referred to, and until it no longer is, so that a replay counts
-//! the same. A task that a schedule makes, or that tells of another one's end, has no bytes of its own content: it
-//! shares a record, see `shared`. A snapshot of a version that did not count has no bytes either, and what it
-//! holds stays uncounted until it goes.
+//! They are counted where a record comes to be referred to, and until it no longer is, so that a
+//! replay counts the same. A task that a schedule makes, or that tells of another one's end, has no
+//! bytes of its own content: it shares a record, see `shared`. A snapshot of a version that did not
+//! count has no bytes either, and what it holds stays uncounted until it goes.
 
+use super::machine::State;
+use super::schedule::Schedule;
+use super::shared_record::RecordOwner;
 use super::tenants::subtract;
-use super::*;
+use crate::core::slab::SlotIndex;
+use crate::model::TaskId;
 
 impl State {
     /// Records hold so much more of a task.
-    pub(super) fn add_bytes(&mut self, place: Place, bytes: u32) {
+    pub(super) fn add_bytes(&mut self, place: SlotIndex, bytes: u32) {
         if bytes == 0 {
             return;
         }
@@ -25,7 +29,7 @@ impl State {
     }
 
     /// Records hold so much less of a task.
-    pub(super) fn take_bytes(&mut self, place: Place, bytes: u32) {
+    pub(super) fn take_bytes(&mut self, place: SlotIndex, bytes: u32) {
         if bytes == 0 {
             return;
         }
@@ -39,7 +43,6 @@ impl State {
         self.discount_bytes(tenant, bytes);
     }
 
-    /// A schedule comes.
     pub(super) fn add_schedule_bytes(&mut self, tenant: &str, bytes: u32) {
         let tenant = self.tenants.acquire(tenant);
         self.tenants.load_mut(tenant).bytes += u64::from(bytes);
@@ -48,7 +51,7 @@ impl State {
 
     /// A schedule goes; its record may still be held by tasks.
     pub(super) fn forget_schedule(&mut self, tenant: &str, schedule: &Schedule) {
-        // Found once more, and let go of twice.
+        // Acquired once more to get its place: released for that and for the schedule.
         let tenant = self.tenants.acquire(tenant);
         self.discount_bytes(tenant, schedule.bytes);
         self.orphan_record(schedule.record, RecordOwner::Schedule);

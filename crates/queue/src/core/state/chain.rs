@@ -1,59 +1,32 @@
 //! Tasks that wait for others, wherever those are.
 //!
 //! A task may wait for one of another partition, so partitions send each other messages: *await*
-//! asks to be told how a task ends, *ended* tells it. A message is part of the sender's state from
-//! the record that caused it to the one that says it was delivered; whoever drives the partitions
-//! carries it over, and again after a crash. Receiving one twice changes nothing, as long as those of one
-//! partition to another come in the order in which they were sent: a task that is gone is said not to have
-//! completed, and whoever was told before that it had does not wait for it any longer.
+//! asks for the end of a task, *ended* answers. A message is part of the sender's state from the
+//! record that caused it to the one that says it was delivered; the driver of the partitions
+//! carries it over, and again after a crash. Receiving one twice changes nothing, as long as those
+//! of one partition to another come in the order in which they were sent: a task that is gone is
+//! said not to have completed, and a task that has learned of a completion before does not wait for
+//! it any longer.
 //!
-//! Where logs are not synced before they are believed, a loss of power may leave a partition that knows
-//! of a delivery and one that does not. So every epoch asks again for all that is waited for.
+//! Where logs are not synced before they are believed, a loss of power may leave a partition that
+//! knows of a delivery and one that does not. So every epoch asks again for all that is waited for.
 
-use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 
-use super::lease::Turn;
-use super::*;
+use super::machine::State;
+use super::message::{Message, MessageKind, tenant_mark};
+use super::ready_position::ReadyPosition;
+use crate::core::command::Command;
+use crate::core::entry::{TaskState, flag};
+use crate::core::slab::SlotIndex;
+use crate::model::TaskId;
 
-/// Tasks that may wait for one. All of them are told in the one step in which it ends, so there are not
-/// any number of them; a task that waits for one that has so many is told that it will not complete.
+/// Maximum number of tasks that wait for one: all of them get a message in the one step in which it
+/// ends. A further one gets the answer that the task will not complete.
 pub const DEPENDENTS_MAX: usize = 100_000;
 
-/// A message to another partition, or to this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// The task it is for; its shard finds the partition.
-    pub to: TaskId,
-    /// The task it is from.
-    pub from: TaskId,
-    /// What it says.
-    pub kind: MessageKind,
-}
-
-/// See [`Message`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MessageKind {
-    /// `from` waits for `to`.
-    Await {
-        /// Whose `from` is: see [`tenant_mark`].
-        tenant: u64,
-    },
-    /// `from` has ended, and `to` waits for it.
-    Ended {
-        /// Whether it was completed.
-        completed: bool,
-    },
-}
-
-/// A tenant's name as a number: the first eight bytes of its SHA-256.
-pub fn tenant_mark(tenant: &str) -> u64 {
-    let digest = Sha256::digest(tenant.as_bytes());
-    let (first, _) = digest.split_first_chunk().expect("it has 32 bytes");
-    u64::from_le_bytes(*first)
-}
-
 impl State {
-    fn mark_of(&self, place: Place) -> u64 {
+    fn mark_of(&self, place: SlotIndex) -> u64 {
         let queue = self.queues.get(self.entries.get(place).queue);
         queue.map_or(0, |queue| tenant_mark(&queue.tenant))
     }
@@ -82,7 +55,7 @@ impl State {
     }
 
     /// Messages sent after the one with this number.
-    pub fn messages_after(&self, number: u64) -> impl Iterator<Item = (u64, &Message)> {
+    pub(crate) fn messages_after(&self, number: u64) -> impl Iterator<Item = (u64, &Message)> {
         self.messages.from(number + 1)
     }
 
@@ -97,12 +70,12 @@ impl State {
     }
 
     /// A message has arrived.
-    pub fn delivered(&mut self, message: u64) {
+    pub(crate) fn delivered(&mut self, message: u64) {
         self.messages.remove(message);
     }
 
     /// A new task waits for others: 16 bytes each.
-    pub(super) fn wait_for(&mut self, place: Place, after: &[u8]) {
+    pub(super) fn wait_for(&mut self, place: SlotIndex, after: &[u8]) {
         let (chunks, _) = after.as_chunks::<16>();
         let mut tasks: Vec<TaskId> = chunks.iter().copied().map(TaskId::from_bytes).collect();
         tasks.sort_unstable();
@@ -120,16 +93,20 @@ impl State {
         self.waits.insert(from.number(), tasks);
     }
 
-    pub(super) fn stop_waiting(&mut self, place: Place) {
+    pub(super) fn stop_waiting(&mut self, place: SlotIndex) {
         let number = self.entries.get(place).number;
         self.waits.remove(number);
     }
 
     /// Asks once more for everything that tasks here wait for, unless it is about to be asked.
     pub(super) fn ask_again(&mut self) {
-        let unasked = self.messages.iter().map(|(_, message)| message);
-        let unasked = unasked.filter(|message| matches!(message.kind, MessageKind::Await { .. }));
-        let unasked: BTreeSet<(TaskId, TaskId)> = unasked.map(|one| (one.from, one.to)).collect();
+        let unasked: BTreeSet<(TaskId, TaskId)> = self
+            .messages
+            .iter()
+            .map(|(_, message)| message)
+            .filter(|message| matches!(message.kind, MessageKind::Await { .. }))
+            .map(|one| (one.from, one.to))
+            .collect();
         let asked = self.waits.iter().flat_map(|(number, tasks)| {
             let place = self.place_of(number).expect("a task that waits is here");
             let (from, tenant) = (self.id_of(place), self.mark_of(place));
@@ -181,8 +158,8 @@ impl State {
         waiters.is_none_or(|known| known.len() < DEPENDENTS_MAX || known.contains(&waiting))
     }
 
-    /// A task has ended: those that wait for it are told.
-    pub(super) fn tell_waiting(&mut self, place: Place, completed: bool) {
+    /// Sends a message to all tasks that wait for one that has ended.
+    pub(super) fn tell_waiting(&mut self, place: SlotIndex, completed: bool) {
         self.entries.get_mut(place).clear(flag::AWAITED);
         let from = self.id_of(place);
         for to in self.awaited.remove(from.number()).unwrap_or_default() {
@@ -191,8 +168,8 @@ impl State {
         }
     }
 
-    /// What a task here waits for has ended: the last one lets it go on, a failed one cancels it, and
-    /// record `seq`, which says so, is kept as the reason.
+    /// What a task here waits for has ended: the last one lets it go on, a failed one cancels it,
+    /// and record `seq`, which says so, is kept as the reason.
     pub fn resolve(&mut self, seq: u64, waiting: TaskId, task: TaskId, completed: bool) {
         let Some(place) = self.find(waiting) else {
             return;
@@ -216,7 +193,7 @@ impl State {
         self.exit(place);
         match self.entries.get(place).at_ms {
             at_ms if at_ms > self.now_ms => self.delay(place, at_ms),
-            _ => self.make_ready(place, Turn::Last),
+            _ => self.make_ready(place, ReadyPosition::Last),
         }
     }
 }

@@ -1,6 +1,14 @@
 //! Finding tasks by number, unique keys by hash, and the flow of an ordering key.
 
-use super::*;
+use super::machine::State;
+use super::rows::{Queue, TaskRef, Unique};
+use crate::core::command::Refusal;
+use crate::core::entry::Entry;
+use crate::core::lanes::{Flow, Lane};
+use crate::core::retry::mix;
+use crate::core::slab::{NOWHERE, SlotIndex};
+use crate::core::wheel::Links;
+use crate::model::TaskId;
 
 impl State {
     pub(super) fn queue(&self, queue: u32) -> Result<&Queue, Refusal> {
@@ -9,18 +17,18 @@ impl State {
     }
 
     /// The place of the task with this number.
-    pub fn place_of(&self, number: u64) -> Option<Place> {
+    pub fn place_of(&self, number: u64) -> Option<SlotIndex> {
         self.numbers.get(number)
     }
 
     /// The place of the task with this id.
-    pub fn find(&self, id: TaskId) -> Option<Place> {
+    pub fn find(&self, id: TaskId) -> Option<SlotIndex> {
         let place = self.place_of(id.number())?;
         (self.id_of(place) == id).then_some(place)
     }
 
     /// The id of the task at a place.
-    pub fn id_of(&self, place: Place) -> TaskId {
+    pub fn id_of(&self, place: SlotIndex) -> TaskId {
         self.id(Self::reference(self.entries.get(place)))
     }
 
@@ -64,13 +72,13 @@ impl State {
         self.note_unique(place);
     }
 
-    pub(super) fn note_unique(&mut self, place: Place) {
+    pub(super) fn note_unique(&mut self, place: SlotIndex) {
         let uniques = &self.uniques;
         self.unique_places
             .insert(place, |place| uniques.get(place).hash as u64);
     }
 
-    pub(super) fn forget_unique(&mut self, place: Place) {
+    pub(super) fn forget_unique(&mut self, place: SlotIndex) {
         let hash = self.uniques.remove(place).hash as u64;
         self.unique_places.remove(hash, place);
     }
@@ -78,7 +86,7 @@ impl State {
     // ---- Flows and lanes. ----
 
     /// The lane for a new task, which counts among its flow's from here on.
-    pub(super) fn lane_for(&mut self, queue: u32, key: u128, priority: u8) -> Place {
+    pub(super) fn lane_for(&mut self, queue: u32, key: u128, priority: u8) -> SlotIndex {
         let flow = self.flow_of(queue, key).unwrap_or_else(|| {
             let place = self.flows.insert(Flow::new(queue, key));
             self.note_flow(place);
@@ -102,7 +110,7 @@ impl State {
         lane
     }
 
-    pub(super) fn flow_of(&self, queue: u32, key: u128) -> Option<Place> {
+    pub(super) fn flow_of(&self, queue: u32, key: u128) -> Option<SlotIndex> {
         let same = |place| {
             let flow = self.flows.get(place);
             flow.key == key && flow.queue == queue
@@ -114,7 +122,7 @@ impl State {
         mix(key as u64, u64::from(queue))
     }
 
-    pub(super) fn note_flow(&mut self, place: Place) {
+    pub(super) fn note_flow(&mut self, place: SlotIndex) {
         let flows = &self.flows;
         self.flow_places.insert(place, |place| {
             let flow = flows.get(place);
@@ -123,18 +131,19 @@ impl State {
     }
 
     /// A task of the flow has ended; a flow without any is forgotten.
-    pub(super) fn leave_flow(&mut self, lane: Place) {
+    pub(super) fn leave_flow(&mut self, lane: SlotIndex) {
         let flow = self.lanes.get(lane).flow;
         let row = self.flows.get_mut(flow);
         row.tasks -= 1;
-        // The flow of tasks without a key stays as long as the queue: they come and go all the time.
+        // The flow of tasks without a key stays as long as the queue: they come and go all the
+        // time.
         if row.tasks > 0 || row.key == 0 {
             return;
         }
         self.forget_flow(flow);
     }
 
-    pub(super) fn forget_flow(&mut self, flow: Place) {
+    pub(super) fn forget_flow(&mut self, flow: SlotIndex) {
         let row = self.flows.remove(flow);
         self.flow_places
             .remove(Self::flow_hash(row.queue, row.key), flow);

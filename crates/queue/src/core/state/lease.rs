@@ -1,26 +1,32 @@
 //! Handing tasks out and taking them back.
 
-use super::*;
-use crate::core::command::{Defer, Held};
-use crate::core::retry::delay_ms;
-use crate::model::RetryPolicy;
+use super::machine::State;
+use super::ready_position::ReadyPosition;
+use super::rows::{LostLease, Queue, TaskRef};
+use crate::core::command::{Defer, Refusal, TaskReport};
+use crate::core::entry::{TaskState, flag};
+use crate::core::lanes;
+use crate::core::retry::{delay_ms, mix};
+use crate::core::slab::{NOWHERE, SlotIndex};
+use crate::core::wheel::Links;
+use crate::model::{AttemptEnd, QueueSettings, RetryPolicy, TaskId, TaskOptions};
 
-/// Bits of a token that count leases; the epoch stands above them. When they are used up the partition
-/// begins an epoch by itself.
+/// Bits of a token that count leases; the epoch stands above them. When they are used up the
+/// partition begins an epoch by itself.
 pub(super) const LEASE_BITS: u32 = 40;
 
 /// A task that a worker now holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claimed {
-    /// Which task.
+pub struct ClaimedTask {
+    /// The task that is leased.
     pub task: TaskRef,
     /// The record that holds its content.
     pub record: u64,
-    /// Its queue.
+    /// Id of the task's queue.
     pub queue: u32,
     /// Its tags, by number.
     pub tags: u32,
-    /// The lease's token.
+    /// Token of the lease.
     pub token: u64,
     /// When the lease ends, in Unix milliseconds.
     pub until_ms: u64,
@@ -32,7 +38,7 @@ pub struct Claimed {
     pub attempt: u16,
     /// Attempts before it is dead.
     pub max_attempts: u16,
-    /// Its priority.
+    /// Priority from 0 to 9.
     pub priority: u8,
     /// Whether it tells of another task's end.
     pub is_callback: bool,
@@ -40,7 +46,7 @@ pub struct Claimed {
 
 /// What has become of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum LeaseStatus {
     /// It holds its task.
     Held,
     /// It has completed its task with attachments.
@@ -50,21 +56,11 @@ pub enum Fate {
 }
 
 /// Whose task a report speaks of.
-enum Holder {
+enum ReportMatch {
     /// The worker that reports holds it.
-    Now(Place),
+    Now(SlotIndex),
     /// It held it, and has reported this before.
     Before,
-}
-
-/// Where a task goes among those that are ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It has had its turn before, and stands before all of its priority and key: of several, the one that
-    /// came back last.
-    First,
-    /// It comes anew, or after an attempt that failed: behind all that are there.
-    Last,
 }
 
 impl State {
@@ -75,20 +71,20 @@ impl State {
         worker: &str,
         count: u32,
         lease_ms: u64,
-        claimed: &mut Vec<Claimed>,
+        claimed: &mut Vec<ClaimedTask>,
     ) {
         self.claim_ranked(queue, worker, count, lease_ms, i64::MIN, claimed);
     }
 
     /// The same with tasks of at least this rank only.
-    pub fn claim_ranked(
+    pub(crate) fn claim_ranked(
         &mut self,
         queue: u32,
         worker: &str,
         count: u32,
         lease_ms: u64,
         rank_min: i64,
-        claimed: &mut Vec<Claimed>,
+        claimed: &mut Vec<ClaimedTask>,
     ) {
         let before = claimed.len();
         // A claim that gets nothing is not logged, so it must not leave a trace, not even a name.
@@ -116,7 +112,7 @@ impl State {
     }
 
     /// The lane of a queue whose turn it is.
-    fn turn_of(&self, queue: u32) -> Option<Place> {
+    fn turn_of(&self, queue: u32) -> Option<SlotIndex> {
         let row = self.queue(queue).ok()?;
         let aging_ms = row.settings.aging_ms;
         row.rings
@@ -124,7 +120,7 @@ impl State {
     }
 
     /// Takes the first task of a lane whose turn it is, and gives the turn on.
-    fn take_turn(&mut self, queue: u32, lane: Place) -> Place {
+    fn take_turn(&mut self, queue: u32, lane: SlotIndex) -> SlotIndex {
         let (place, flow) = {
             let row = self.lanes.get(lane);
             (row.head, row.flow)
@@ -154,7 +150,7 @@ impl State {
         place
     }
 
-    fn lease(&mut self, place: Place, worker: u32, lease_ms: u64) -> Claimed {
+    fn lease(&mut self, place: SlotIndex, worker: u32, lease_ms: u64) -> ClaimedTask {
         self.exit(place);
         self.leases += 1;
         if self.leases >> LEASE_BITS != 0 {
@@ -171,7 +167,7 @@ impl State {
         entry.started_ms = self.now_ms.into();
         entry.at_ms = until_ms;
         entry.attempts = entry.attempts.saturating_add(1);
-        let claimed = Claimed {
+        let claimed = ClaimedTask {
             task: Self::reference(entry),
             record: entry.record,
             queue: entry.queue,
@@ -192,12 +188,12 @@ impl State {
 
     /// Waits for the end of a lease. Of those that end at the same time the last one given does so
     /// first: each goes before all that are ready, so that in the end they stand as they did.
-    fn time_lease(&mut self, place: Place) {
+    fn time_lease(&mut self, place: SlotIndex) {
         self.timers.insert_first(&mut self.entries, place);
     }
 
-    /// The end of a lease that begins now: no later than the timeout of an attempt begun at `started_ms`.
-    fn lease_end(&self, place: Place, started_ms: u64, lease_ms: u64) -> u64 {
+    /// When a lease that begins now ends: at most the timeout of the attempt begun at `started_ms`.
+    fn lease_end(&self, place: SlotIndex, started_ms: u64, lease_ms: u64) -> u64 {
         let end = self.now_ms.saturating_add(lease_ms);
         match self.timeout_ms(place) {
             0 => end,
@@ -205,11 +201,11 @@ impl State {
         }
     }
 
-    /// The task is done; its result is in record `seq`. `false`: that was known, nothing has changed.
+    /// The task is done; its result is in record `seq`. `false` when that was known already.
     ///
     /// # Errors
     /// [`Refusal::LeaseLost`].
-    pub fn complete(&mut self, seq: u64, held: &Held<'_>) -> Result<bool, Refusal> {
+    pub fn complete(&mut self, seq: u64, held: &TaskReport<'_>) -> Result<bool, Refusal> {
         self.complete_as(seq, held, 0)
     }
 
@@ -217,19 +213,25 @@ impl State {
     ///
     /// # Errors
     /// [`Refusal::LeaseLost`].
-    pub fn complete_attached(&mut self, seq: u64, held: &Held<'_>) -> Result<bool, Refusal> {
+    pub fn complete_attached(&mut self, seq: u64, held: &TaskReport<'_>) -> Result<bool, Refusal> {
         self.complete_as(seq, held, flag::ATTACHED)
     }
 
-    fn complete_as(&mut self, seq: u64, held: &Held<'_>, flags: u16) -> Result<bool, Refusal> {
+    fn complete_as(
+        &mut self,
+        seq: u64,
+        held: &TaskReport<'_>,
+        flags: u16,
+    ) -> Result<bool, Refusal> {
         match self.holder(held, |state| state == TaskState::Completed)? {
-            Holder::Before => Ok(false),
-            Holder::Now(place) => {
+            ReportMatch::Before => Ok(false),
+            ReportMatch::Now(place) => {
                 self.entries.get_mut(place).set(flags);
                 self.detach(place);
                 self.exit(place);
                 self.end(place, TaskState::Completed, seq);
-                // After the end: a callback takes what the task has besides its past attempts for its content.
+                // After the end: a callback takes what the task has besides its past attempts for
+                // its content.
                 self.add_bytes(place, bytes_of(held));
                 Ok(true)
             }
@@ -240,10 +242,15 @@ impl State {
     ///
     /// # Errors
     /// [`Refusal::LeaseLost`].
-    pub fn fail(&mut self, seq: u64, held: &Held<'_>, permanent: bool) -> Result<bool, Refusal> {
+    pub fn fail(
+        &mut self,
+        seq: u64,
+        held: &TaskReport<'_>,
+        permanent: bool,
+    ) -> Result<bool, Refusal> {
         match self.holder(held, |state| state != TaskState::Completed)? {
-            Holder::Before => Ok(false),
-            Holder::Now(place) => {
+            ReportMatch::Before => Ok(false),
+            ReportMatch::Now(place) => {
                 self.detach(place);
                 self.exit(place);
                 self.note_past(
@@ -270,11 +277,12 @@ impl State {
     pub fn defer(
         &mut self,
         seq: u64,
-        held: &Held<'_>,
+        held: &TaskReport<'_>,
         delay_ms: u64,
         how: Defer,
     ) -> Result<bool, Refusal> {
-        let Holder::Now(place) = self.holder(held, |state| state != TaskState::Completed)? else {
+        let ReportMatch::Now(place) = self.holder(held, |state| state != TaskState::Completed)?
+        else {
             return Ok(false);
         };
         self.detach(place);
@@ -294,7 +302,7 @@ impl State {
             return Ok(true);
         }
         match delay_ms {
-            0 => self.make_ready(place, Turn::First),
+            0 => self.make_ready(place, ReadyPosition::First),
             delay_ms => self.delay(place, self.now_ms.saturating_add(delay_ms)),
         }
         Ok(true)
@@ -304,8 +312,8 @@ impl State {
     ///
     /// # Errors
     /// [`Refusal::LeaseLost`].
-    pub fn heartbeat(&mut self, held: &Held<'_>, lease_ms: u64) -> Result<u64, Refusal> {
-        let Holder::Now(place) = self.holder(held, |_| false)? else {
+    pub fn heartbeat(&mut self, held: &TaskReport<'_>, lease_ms: u64) -> Result<u64, Refusal> {
+        let ReportMatch::Now(place) = self.holder(held, |_| false)? else {
             return Err(Refusal::LeaseLost);
         };
         let started_ms = self.entries.get(place).started_ms.get();
@@ -320,9 +328,9 @@ impl State {
     /// report is no error: its acknowledgement may have been lost on the way.
     fn holder(
         &self,
-        held: &Held<'_>,
+        held: &TaskReport<'_>,
         repeats: impl Fn(TaskState) -> bool,
-    ) -> Result<Holder, Refusal> {
+    ) -> Result<ReportMatch, Refusal> {
         let place = self.place_of(held.number).ok_or(Refusal::LeaseLost)?;
         let entry = self.entries.get(place);
         // A task without a lease has token 0, which no lease has.
@@ -330,33 +338,33 @@ impl State {
             return Err(Refusal::LeaseLost);
         }
         let same = match entry.state {
-            TaskState::Leased if entry.token == held.token => return Ok(Holder::Now(place)),
+            TaskState::Leased if entry.token == held.token => return Ok(ReportMatch::Now(place)),
             TaskState::Leased | TaskState::Waiting | TaskState::Cancelled => false,
             TaskState::Delayed | TaskState::Ready => entry.token == held.token,
             TaskState::Completed | TaskState::Dead => entry.was_ended_by(held.token),
         };
         if same && repeats(entry.state) {
-            return Ok(Holder::Before);
+            return Ok(ReportMatch::Before);
         }
         Err(Refusal::LeaseLost)
     }
 
     /// What has become of a lease of a task: whether attachments that were sent under it are kept.
-    pub fn fate_of(&self, task: TaskId, token: u64) -> Fate {
+    pub(crate) fn lease_status(&self, task: TaskId, token: u64) -> LeaseStatus {
         let Some(entry) = self.find(task).map(|place| self.entries.get(place)) else {
-            return Fate::Over;
+            return LeaseStatus::Over;
         };
         match entry.state {
-            TaskState::Leased if entry.token == token => Fate::Held,
+            TaskState::Leased if entry.token == token => LeaseStatus::Held,
             TaskState::Completed if entry.has(flag::ATTACHED) && entry.was_ended_by(token) => {
-                Fate::Completed
+                LeaseStatus::Completed
             }
-            _ => Fate::Over,
+            _ => LeaseStatus::Over,
         }
     }
 
     /// A lease has ended by itself; the wheel has let the task go.
-    pub(super) fn expire(&mut self, place: Place) {
+    pub(super) fn expire(&mut self, place: SlotIndex) {
         let timeout_ms = self.timeout_ms(place);
         let entry = self.entries.get_mut(place);
         let timeout_at_ms = entry.started_ms.get().saturating_add(timeout_ms);
@@ -370,9 +378,10 @@ impl State {
             self.time_lease(place);
             return;
         }
-        let end = match over {
-            true => AttemptEnd::TimedOut,
-            false => AttemptEnd::LeaseExpired,
+        let end = if over {
+            AttemptEnd::TimedOut
+        } else {
+            AttemptEnd::LeaseExpired
         };
         self.lose_lease(place, end);
         self.exit(place);
@@ -382,12 +391,12 @@ impl State {
         } else if over {
             self.back_off(place);
         } else {
-            self.make_ready(place, Turn::First);
+            self.make_ready(place, ReadyPosition::First);
         }
     }
 
-    /// Notes that a lease ended without a report, so that its worker is told and its token is void.
-    pub(super) fn lose_lease(&mut self, place: Place, end: AttemptEnd) {
+    /// Notes that a lease ended without a report: its worker is notified and its token is void.
+    pub(super) fn lose_lease(&mut self, place: SlotIndex, end: AttemptEnd) {
         self.note_past(place, end, 0, 0);
         let entry = self.entries.get_mut(place);
         let token = std::mem::take(&mut entry.token);
@@ -395,105 +404,62 @@ impl State {
         self.news.lost.push(LostLease { task, token, end });
     }
 
-    fn back_off(&mut self, place: Place) {
+    fn back_off(&mut self, place: SlotIndex) {
         let entry = self.entries.get(place);
         let failed = entry.attempts;
         let random = mix(self.seed, entry.number);
         match delay_ms(&self.retry(place), failed, random) {
-            0 => self.make_ready(place, Turn::Last),
+            0 => self.make_ready(place, ReadyPosition::Last),
             delay_ms => self.delay(place, self.now_ms.saturating_add(delay_ms)),
         }
     }
 
-    pub(super) fn note_past(&mut self, place: Place, end: AttemptEnd, record: u64, bytes: u32) {
-        self.add_bytes(place, bytes);
-        let entry = self.entries.get(place);
-        let past = Past {
-            started_ms: entry.started_ms.get(),
-            ended_ms: self.now_ms,
-            record,
-            worker: entry.worker,
-            earlier: entry.past,
-            bytes,
-            attempt: entry.attempts,
-            end,
-            used: true,
-        };
-        self.workers.hold(past.worker, 1);
-        let newest = self.pasts.insert(past);
-        self.entries.get_mut(place).past = newest;
-        let mut last = newest;
-        for _ in 1..ATTEMPTS_KEPT {
-            match self.pasts.get(last).earlier {
-                NOWHERE => return,
-                earlier => last = earlier,
-            }
-        }
-        if self.pasts.get(last).earlier != NOWHERE {
-            let forgotten = std::mem::replace(&mut self.pasts.get_mut(last).earlier, NOWHERE);
-            let bytes = self.erase_pasts(forgotten);
-            self.take_bytes(place, bytes);
-        }
-    }
-
-    /// Forgets a past attempt and those before it. Returns the bytes that records hold of them.
-    pub(super) fn erase_pasts(&mut self, mut past: Place) -> u32 {
-        let mut bytes = 0;
-        while past != NOWHERE {
-            let erased = self.pasts.remove(past);
-            self.workers.release(erased.worker, 1);
-            bytes += erased.bytes;
-            past = erased.earlier;
-        }
-        bytes
-    }
-
     /// The lease time of the queue of the task with this number.
-    pub fn lease_ms_of(&self, number: u64) -> Option<u64> {
+    pub(crate) fn lease_ms_of(&self, number: u64) -> Option<u64> {
         let place = self.place_of(number)?;
         Some(self.settings_of(place).lease_ms)
     }
 
     /// The queue of the task with this number.
-    pub fn queue_of(&self, number: u64) -> Option<&Queue> {
+    pub(crate) fn queue_of(&self, number: u64) -> Option<&Queue> {
         let place = self.place_of(number)?;
         self.queues.get(self.entries.get(place).queue)
     }
 
     // ---- What a task asks for, or else its queue. ----
 
-    fn options_of(&self, place: Place) -> &TaskOptions {
+    fn options_of(&self, place: SlotIndex) -> &TaskOptions {
         self.options.get(self.entries.get(place).options)
     }
 
-    pub(super) fn settings_of(&self, place: Place) -> &QueueSettings {
+    pub(super) fn settings_of(&self, place: SlotIndex) -> &QueueSettings {
         let queue = self.queues.get(self.entries.get(place).queue);
         &queue.expect("a task's queue stays").settings
     }
 
     /// Attempts before the task is dead.
-    pub fn max_attempts(&self, place: Place) -> u16 {
+    pub fn max_attempts(&self, place: SlotIndex) -> u16 {
         let asked = self.options_of(place).max_attempts;
         asked.unwrap_or_else(|| self.settings_of(place).max_attempts)
     }
 
-    fn timeout_ms(&self, place: Place) -> u64 {
+    fn timeout_ms(&self, place: SlotIndex) -> u64 {
         let asked = self.options_of(place).timeout_ms;
         asked.unwrap_or_else(|| self.settings_of(place).timeout_ms)
     }
 
-    fn retry(&self, place: Place) -> RetryPolicy {
+    fn retry(&self, place: SlotIndex) -> RetryPolicy {
         let asked = self.options_of(place).retry;
         asked.unwrap_or_else(|| self.settings_of(place).retry)
     }
 }
 
 /// Bytes of the worker's words or of a result.
-fn bytes_of(held: &Held<'_>) -> u32 {
+fn bytes_of(held: &TaskReport<'_>) -> u32 {
     held.content.len() as u32
 }
 
 /// The record with the worker's words, where there are any.
-fn record_of(seq: u64, held: &Held<'_>) -> u64 {
+fn record_of(seq: u64, held: &TaskReport<'_>) -> u64 {
     if held.content.is_empty() { 0 } else { seq }
 }

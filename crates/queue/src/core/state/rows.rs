@@ -1,17 +1,22 @@
-//! What a partition keeps in its tables, and what it tells.
+//! The rows of a partition's tables, and the events that it emits.
 
-use super::*;
+use crate::core::entry::TaskState;
+use crate::core::lanes::Rings;
+use crate::core::list::List;
+use crate::core::slab::{NOWHERE, Row, SlotIndex};
+use crate::core::wheel::{Links, TimerRow};
+use crate::model::{AttemptEnd, QueueSettings};
 
 /// A queue as this partition knows it.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    /// Whose it is.
+    /// Tenant that owns the queue.
     pub tenant: Box<str>,
-    /// The same by place among [`Tenants`].
-    pub(super) tenant_place: Place,
-    /// Its name.
+    /// The same by place among [`Tenants`](super::tenants::Tenants).
+    pub(super) tenant_place: SlotIndex,
+    /// Name of the queue, unique in its tenant.
     pub name: Box<str>,
-    /// What it does.
+    /// Current settings of the queue.
     pub settings: QueueSettings,
     /// Nothing is handed out.
     pub paused: bool,
@@ -19,7 +24,7 @@ pub struct Queue {
     pub draining: bool,
     /// It goes, as soon as its tasks have gone.
     pub deleted: bool,
-    /// Unix milliseconds.
+    /// Time of creation, in Unix milliseconds.
     pub created_ms: u64,
     /// Its tasks by state.
     pub lists: [List; 7],
@@ -58,20 +63,20 @@ impl Queue {
 
 /// Queues by id. Ids are given one after the other, so a vector finds them at once.
 #[derive(Clone, Debug, Default)]
-pub struct Queues(Vec<Option<Box<Queue>>>);
+pub struct QueueTable(Vec<Option<Box<Queue>>>);
 
-impl Queues {
+impl QueueTable {
     /// The queue with this id.
     pub fn get(&self, id: u32) -> Option<&Queue> {
         self.0.get(id as usize)?.as_deref()
     }
 
-    /// The same, to be changed.
+    /// The queue with this id, to be changed.
     pub fn get_mut(&mut self, id: u32) -> Option<&mut Queue> {
         self.0.get_mut(id as usize)?.as_deref_mut()
     }
 
-    /// Whether there is such a queue.
+    /// Whether there is a queue with this id.
     pub fn contains(&self, id: u32) -> bool {
         self.get(id).is_some()
     }
@@ -85,7 +90,7 @@ impl Queues {
         self.0[place] = Some(Box::new(queue));
     }
 
-    /// Removes a queue.
+    /// Removes the queue with this id.
     pub fn remove(&mut self, id: u32) {
         self.0[id as usize] = None;
     }
@@ -97,7 +102,7 @@ impl Queues {
     }
 }
 
-impl std::ops::Index<u32> for Queues {
+impl std::ops::Index<u32> for QueueTable {
     type Output = Queue;
 
     fn index(&self, id: u32) -> &Queue {
@@ -108,37 +113,37 @@ impl std::ops::Index<u32> for Queues {
 /// A unique key that is remembered.
 #[derive(Clone, Debug, Default)]
 pub struct Unique {
-    /// Its hash.
+    /// Hash of the key.
     pub hash: u128,
     /// The task that came first.
     pub task: TaskRef,
-    /// Until when.
+    /// Until when it is remembered, in Unix milliseconds.
     pub until_ms: u64,
-    /// Of the wheel.
+    /// Links of its timer in the wheel.
     pub links: Links,
     /// Whether the place is in use.
     pub used: bool,
 }
 
-/// What tells a task apart, without its entry.
+/// Identity of a task, without its entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRef {
-    /// Its number.
+    /// Number of the task in its partition.
     pub number: u64,
     /// When it was made.
     pub created_ms: u64,
-    /// Its shard.
+    /// Shard of the task's id.
     pub shard: u16,
 }
 
-/// What a callback tells of.
+/// The ended task that a callback reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct EndedTask {
     /// The task that has ended.
     pub task: TaskRef,
-    /// Its queue.
+    /// Id of that task's queue.
     pub queue: u32,
-    /// How it ended.
+    /// State in which it ended.
     pub state: TaskState,
 }
 
@@ -148,7 +153,7 @@ impl Row for Unique {
     }
 }
 
-impl Timed for Unique {
+impl TimerRow for Unique {
     fn due_ms(&self) -> u64 {
         self.until_ms
     }
@@ -164,28 +169,28 @@ impl Timed for Unique {
 
 /// A past attempt that did not complete its task.
 #[derive(Clone, Copy, Debug)]
-pub struct Past {
-    /// Unix milliseconds.
+pub struct PastAttempt {
+    /// Start of the attempt, in Unix milliseconds.
     pub started_ms: u64,
-    /// Unix milliseconds.
+    /// End of the attempt, in Unix milliseconds.
     pub ended_ms: u64,
-    /// The record with the worker's words; zero: none.
+    /// The record with the worker's error or reason; zero: none.
     pub record: u64,
-    /// Who worked.
+    /// Number of the worker that held the task.
     pub worker: u32,
-    /// The attempt before.
-    pub earlier: Place,
-    /// Bytes of the worker's words.
+    /// The past attempt before this one.
+    pub earlier: SlotIndex,
+    /// Bytes of that error or reason.
     pub bytes: u32,
     /// Which attempt it was.
     pub attempt: u16,
-    /// How it ended.
+    /// How the attempt ended.
     pub end: AttemptEnd,
     /// Whether the place is in use.
     pub used: bool,
 }
 
-impl Default for Past {
+impl Default for PastAttempt {
     fn default() -> Self {
         Self {
             started_ms: 0,
@@ -201,7 +206,7 @@ impl Default for Past {
     }
 }
 
-impl Row for Past {
+impl Row for PastAttempt {
     fn is_free(&self) -> bool {
         !self.used
     }
@@ -209,35 +214,35 @@ impl Row for Past {
 
 /// A task came into a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Which task.
+pub struct StateChange {
+    /// The task that changed.
     pub task: TaskRef,
-    /// Of which queue.
+    /// Id of the task's queue.
     pub queue: u32,
     /// The state; `None` for a task that was deleted.
     pub state: Option<TaskState>,
-    /// Attempts begun.
+    /// Attempts that have begun so far.
     pub attempts: u16,
 }
 
 /// A lease that ended otherwise than by a report of its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostLease {
-    /// Which task.
+    /// The task that was leased.
     pub task: TaskRef,
-    /// The lease's token.
+    /// Token of the lease.
     pub token: u64,
-    /// Why.
+    /// How the attempt ended.
     pub end: AttemptEnd,
 }
 
-/// What others may want to know of what has happened; taken away by whoever drives the partition.
+/// Events for other parts of the program; the driver of the partition takes them.
 #[derive(Clone, Debug, Default)]
-pub struct News {
+pub struct StateEvents {
     /// Whether `changes` are wanted.
     pub wanted: bool,
     /// In the order in which they happened.
-    pub changes: Vec<Change>,
+    pub changes: Vec<StateChange>,
     /// In the order in which they happened.
     pub lost: Vec<LostLease>,
     /// Queues of which a first task may now be handed out, or none any more.
@@ -248,9 +253,9 @@ pub struct News {
     pub miscounts: u64,
 }
 
-/// What became of an [`Enqueue`].
+/// What became of an [`Enqueue`](crate::core::command::Enqueue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Enqueued {
+pub enum EnqueueOutcome {
     /// There is a new task.
     Made(TaskRef),
     /// There was one with the same unique key. Nothing has changed, and nothing needs to be logged.

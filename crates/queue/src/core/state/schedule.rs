@@ -1,47 +1,70 @@
 //! Schedules: a task per tick, and callbacks: a task that tells of another one's end.
 
-use super::*;
-use crate::core::command::PutSchedule;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The ordering key of a tenant's callbacks: any number of them may be under way, but tenants take turns.
+use super::rows::TaskRef;
+use crate::model::TaskOptions;
+
+/// The ordering key of a tenant's callbacks: any number of them may be under way, but tenants take
+/// turns.
 pub fn callback_key(tenant: &str) -> u128 {
     1 << 64 | u128::from(crc32c::crc32c(tenant.as_bytes()))
 }
 
-/// The queue of callbacks: the same in every partition, and nobody's.
+/// The queue of callbacks: the same in every partition; it belongs to no tenant.
 pub const CALLBACKS: u32 = 0;
 
 /// When a schedule ticks next that never does again, in Unix milliseconds: the end of time.
 pub const NEVER_MS: u64 = u64::MAX;
 
-/// Ticks in their order, each with the tenant and name of its schedule.
-pub(super) type Ticks = BTreeSet<(u64, (Box<str>, Box<str>))>;
+/// Names a schedule among those of all tenants.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScheduleKey {
+    /// The tenant that it belongs to.
+    pub tenant: Box<str>,
+    /// Its name, unique in the tenant.
+    pub name: Box<str>,
+}
+
+impl ScheduleKey {
+    /// The key of a tenant's schedule.
+    pub fn new(tenant: &str, name: &str) -> Self {
+        Self {
+            tenant: tenant.into(),
+            name: name.into(),
+        }
+    }
+}
+
+/// Ticks in their order, each with the key of its schedule.
+pub(super) type TickQueue = BTreeSet<(u64, ScheduleKey)>;
 
 /// Ticks that have come and wait for room, by tenant.
-pub(super) type WaitingTicks = BTreeMap<Box<str>, Ticks>;
+pub(super) type WaitingTicks = BTreeMap<Box<str>, TickQueue>;
 
-/// A schedule as the partition knows it. What its ticks are is known to whoever drives the partition.
+/// A schedule as the partition knows it. Which ticks it has is known to the partition's driver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// The record with its description and the content of its tasks.
     pub record: u64,
     /// The queue of its tasks.
     pub queue: u32,
-    /// Their shard.
+    /// Shard of its tasks.
     pub shard: u16,
-    /// Their priority.
+    /// Priority of its tasks, from 0 to 9.
     pub priority: u8,
     /// Hash of their ordering key.
     pub key: u128,
     /// What they ask for otherwise than their queue.
     pub options: TaskOptions,
-    /// Their tags.
+    /// Tags of its tasks.
     pub tags: Box<[u8]>,
-    /// Whether somebody is to be told of their end.
+    /// Whether the end of its tasks causes a callback.
     pub callback: bool,
-    /// Whether it rests.
+    /// Whether the schedule is paused.
     pub paused: bool,
-    /// The tick to come, in Unix milliseconds. Where it is the same as `last_ms`, it has come and waits for room.
+    /// The tick to come, in Unix milliseconds. Where it is the same as `last_ms`, it has come and
+    /// waits for room.
     pub next_ms: u64,
     /// The tick before; zero: none.
     pub last_ms: u64,
@@ -52,230 +75,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Whether its tick has come, and found no room for its task: any other tick is after the one before. After the clock
-    /// was set back, it may be one that has come before and comes again.
+    /// Whether its tick has come, and found no room for its task: any other tick is after the one
+    /// before. After the clock was set back, it may be one that has come before and comes again.
     pub fn waits_for_room(&self) -> bool {
         self.next_ms == self.last_ms && self.last_ms > 0
     }
 
     /// Whether it has a tick to be dealt with.
-    fn is_awake(&self) -> bool {
+    pub(super) fn is_awake(&self) -> bool {
         !self.paused && self.next_ms != NEVER_MS
-    }
-}
-
-impl State {
-    /// A schedule is there; its description is in record `seq`.
-    ///
-    /// # Errors
-    /// [`Refusal::QueueUnknown`].
-    pub fn put_schedule(&mut self, seq: u64, put: &PutSchedule<'_>) -> Result<(), Refusal> {
-        self.queue(put.task.queue)?;
-        let key = (put.tenant.into(), put.name.into());
-        let known = self.schedules.get(&key);
-        let (last_ms, last) = known.map_or_else(Default::default, |it| (it.last_ms, it.last));
-        let schedule = Schedule {
-            record: seq,
-            queue: put.task.queue,
-            shard: put.task.shard,
-            priority: put.task.priority,
-            key: put.task.key,
-            options: put.task.options,
-            tags: put.task.tags.into(),
-            callback: put.task.callback,
-            paused: put.paused,
-            next_ms: put.next_ms,
-            last_ms,
-            last,
-            bytes: put.task.bytes(),
-        };
-        self.forget_tick(&key);
-        self.add_schedule_bytes(put.tenant, schedule.bytes);
-        if let Some(former) = self.schedules.insert(key.clone(), schedule) {
-            self.forget_schedule(put.tenant, &former);
-        }
-        self.note_tick(&key);
-        Ok(())
-    }
-
-    /// A schedule goes; the tasks it has made stay.
-    ///
-    /// # Errors
-    /// [`Refusal::ScheduleUnknown`].
-    pub fn delete_schedule(&mut self, tenant: &str, name: &str) -> Result<(), Refusal> {
-        let key = (tenant.into(), name.into());
-        self.forget_tick(&key);
-        let removed = self.schedules.remove(&key);
-        let removed = removed.ok_or(Refusal::ScheduleUnknown)?;
-        self.forget_schedule(tenant, &removed);
-        Ok(())
-    }
-
-    /// Whether a schedule makes tasks, and when the next.
-    ///
-    /// # Errors
-    /// [`Refusal::ScheduleUnknown`].
-    pub fn pause_schedule(
-        &mut self,
-        tenant: &str,
-        name: &str,
-        paused: bool,
-        next_ms: u64,
-    ) -> Result<(), Refusal> {
-        let key = (tenant.into(), name.into());
-        self.forget_tick(&key);
-        let schedule = self.schedules.get_mut(&key);
-        let schedule = schedule.ok_or(Refusal::ScheduleUnknown)?;
-        (schedule.paused, schedule.next_ms) = (paused, next_ms);
-        self.note_tick(&key);
-        Ok(())
-    }
-
-    /// A tick has come; returns the tasks made. One that is not the next has been dealt with before,
-    /// and a queue that is gone or takes nothing in gets no task. Where `next_ms` is the tick itself, it waits for room.
-    ///
-    /// # Errors
-    /// [`Refusal::ScheduleUnknown`].
-    pub fn tick(
-        &mut self,
-        tenant: &str,
-        name: &str,
-        tick_ms: u64,
-        next_ms: u64,
-        tasks: u32,
-    ) -> Result<u32, Refusal> {
-        let key = (tenant.into(), name.into());
-        let schedule = self.schedules.get(&key);
-        let schedule = schedule.ok_or(Refusal::ScheduleUnknown)?;
-        if schedule.paused || schedule.next_ms != tick_ms {
-            return Ok(0);
-        }
-        self.forget_tick(&key);
-        let schedule = self.schedules.get_mut(&key).expect("just found");
-        schedule.next_ms = next_ms;
-        schedule.last_ms = tick_ms;
-        let schedule = schedule.clone();
-        self.note_tick(&key);
-        if self
-            .queue(schedule.queue)
-            .map_or(true, |queue| queue.draining)
-        {
-            return Ok(0);
-        }
-        let task = Enqueue {
-            queue: schedule.queue,
-            shard: schedule.shard,
-            priority: schedule.priority,
-            key: schedule.key,
-            options: schedule.options,
-            tags: &schedule.tags,
-            callback: schedule.callback,
-            ..Enqueue::default()
-        };
-        if tasks > 0 {
-            self.share_schedule(tenant, &schedule, tasks);
-        }
-        let mut last = schedule.last;
-        for _ in 0..tasks {
-            last = self.make(schedule.record, &task, flag::SHARES_RECORD, 0);
-        }
-        if let Some(schedule) = self.schedules.get_mut(&key) {
-            schedule.last = last;
-        }
-        Ok(tasks)
-    }
-
-    /// The tick of a schedule that is there and does not rest is among those to come, or among those that wait.
-    fn note_tick(&mut self, key: &(Box<str>, Box<str>)) {
-        let schedule = self.schedules.get(key);
-        let Some(schedule) = schedule.filter(|it| it.is_awake()) else {
-            return;
-        };
-        let tick = (schedule.next_ms, key.clone());
-        if schedule.waits_for_room() {
-            let waiting = self.waiting_ticks.entry(key.0.clone());
-            waiting.or_default().insert(tick);
-        } else {
-            self.ticks.insert(tick);
-        }
-    }
-
-    fn forget_tick(&mut self, key: &(Box<str>, Box<str>)) {
-        let Some(schedule) = self.schedules.get(key) else {
-            return;
-        };
-        let tick = (schedule.next_ms, key.clone());
-        self.ticks.remove(&tick);
-        if let Some(waiting) = self.waiting_ticks.get_mut(&key.0) {
-            waiting.remove(&tick);
-            if waiting.is_empty() {
-                self.waiting_ticks.remove(&key.0);
-            }
-        }
-    }
-
-    pub(super) fn index_ticks(&mut self) {
-        let keys: Vec<_> = self.schedules.keys().cloned().collect();
-        keys.iter().for_each(|key| self.note_tick(key));
-    }
-
-    /// Every schedule that has a tick to come and does not rest, with its tenant and name, in the order
-    /// of these ticks.
-    pub fn ticks(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
-        let to_come = self.ticks.iter();
-        to_come.map(|(_, key)| (&*key.0, &*key.1, &self.schedules[key]))
-    }
-
-    /// Tenants with schedules whose tick has come and waits for room.
-    pub fn tenants_with_waiting_ticks(&self) -> impl Iterator<Item = &str> {
-        self.waiting_ticks.keys().map(|tenant| &**tenant)
-    }
-
-    /// A tenant's schedules whose tick has come and waits for room, with their names, in the order of these ticks.
-    pub fn waiting_ticks(&self, tenant: &str) -> impl Iterator<Item = (&str, &Schedule)> {
-        let waiting = self.waiting_ticks.get(tenant).into_iter().flatten();
-        waiting.map(|(_, key)| (&*key.1, &self.schedules[key]))
-    }
-
-    /// The schedule of this name.
-    pub fn schedule(&self, tenant: &str, name: &str) -> Option<&Schedule> {
-        self.schedules.get(&(tenant.into(), name.into()))
-    }
-
-    /// Every schedule with its tenant and name.
-    pub fn schedules(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
-        let all = self.schedules.iter();
-        all.map(|((tenant, name), schedule)| (&**tenant, &**name, schedule))
-    }
-
-    /// A task has ended and somebody is to be told: that is a task too.
-    pub(super) fn make_callback(&mut self, place: Place) {
-        if self.queue(CALLBACKS).is_err() {
-            return;
-        }
-        self.share_record(place);
-        let entry = self.entries.get(place);
-        let (record, shard) = (entry.record, entry.shard);
-        let about = About {
-            task: Self::reference(entry),
-            queue: entry.queue,
-            state: entry.state,
-        };
-        let tenant = self.queues.get(about.queue).map(|queue| &*queue.tenant);
-        let task = Enqueue {
-            queue: CALLBACKS,
-            shard,
-            priority: 5,
-            key: tenant.map_or(0, callback_key),
-            ..Enqueue::default()
-        };
-        let flags = flag::IS_CALLBACK | flag::SHARES_RECORD;
-        let made = self.make(record, &task, flags, 0);
-        self.callbacks.insert(made.number, about);
-    }
-
-    /// The task that a callback tells of.
-    pub fn callback_about(&self, number: u64) -> Option<About> {
-        self.callbacks.get(number).copied()
     }
 }

@@ -1,36 +1,15 @@
-//! Records that several tasks refer to: those of schedules, of which each tick makes tasks, and those of tasks that
-//! a callback tells of.
+//! Records that several tasks refer to: those of schedules, of which each tick makes tasks, and
+//! those of tasks that a callback tells of.
 //!
-//! The bytes of such a record are its owner's: the schedule's or the task's. When that goes before the others, they
-//! stay on the tenant until the last holder has gone as well. The tenant stands here, because holders
-//! may outlive the queue.
+//! The bytes of such a record are its owner's: the schedule's or the task's. When that goes before
+//! the others, they stay on the tenant until the last holder has gone as well. The tenant stands
+//! here, because holders may outlive the queue.
 
+use super::machine::State;
+use super::schedule::Schedule;
+use super::shared_record::{RecordOwner, SharedRecord};
 use super::tenants::subtract;
-use super::*;
-
-/// What a shared record belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordOwner {
-    /// The owner has gone; the record's bytes are counted until the last holder goes.
-    None,
-    /// A schedule, which counts its bytes.
-    Schedule,
-    /// The task with this number, which counts its bytes.
-    Task(u64),
-}
-
-/// A record that others than its owner refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedRecord {
-    /// Whose it is: a place in [`Tenants`].
-    pub tenant: Place,
-    /// What it belongs to.
-    pub owner: RecordOwner,
-    /// Bytes of the content.
-    pub bytes: u32,
-    /// Tasks that refer to it besides its owner.
-    pub holders: u64,
-}
+use crate::core::slab::SlotIndex;
 
 impl State {
     /// So many tasks come to hold the record of a schedule.
@@ -50,7 +29,7 @@ impl State {
     }
 
     /// A callback comes to hold the record of the task that it tells of.
-    pub(super) fn share_record(&mut self, place: Place) {
+    pub(super) fn share_record(&mut self, place: SlotIndex) {
         let entry = self.entries.get(place);
         let (record, number, bytes) = (entry.record, entry.number, entry.bytes);
         let queue = entry.queue;
@@ -84,7 +63,8 @@ impl State {
         self.release_tenant(shared.tenant);
     }
 
-    /// The owner of a record goes, and its bytes with it: while the record is held, they count for its tenant.
+    /// The owner of a record goes, and its bytes with it: while the record is held, they count for
+    /// its tenant.
     pub(super) fn orphan_record(&mut self, record: u64, owner: RecordOwner) {
         let shared = self.shared.get_mut(record);
         let Some(shared) = shared.filter(|shared| shared.owner == owner) else {
@@ -96,7 +76,7 @@ impl State {
     }
 
     /// Bytes that would no longer be counted if a schedule went: none while its tasks are there.
-    pub fn bytes_freed_with(&self, schedule: &Schedule) -> u64 {
+    pub(crate) fn bytes_freed_with(&self, schedule: &Schedule) -> u64 {
         match self.shared.get(schedule.record) {
             Some(_) => 0,
             None => u64::from(schedule.bytes),
@@ -110,7 +90,7 @@ impl State {
     }
 
     /// The tenant whose record a task shares.
-    pub fn tenant_of_shared(&self, record: u64) -> Option<&str> {
+    pub(crate) fn tenant_of_shared(&self, record: u64) -> Option<&str> {
         let shared = self.shared.get(record)?;
         Some(self.tenants.name(shared.tenant))
     }

@@ -1,12 +1,16 @@
-//! A step of the clock: the partition's time becomes another one, and nothing that counts elapsed time
-//! notices.
+//! A step of the clock: the partition's time becomes another one, and nothing that counts elapsed
+//! time notices.
 //!
-//! Delays, leases, timeouts, windows of unique keys, the grace of an epoch and the ages of ended tasks all
-//! move with the time, so that as much of each is left as before. What was asked for at a time of day
-//! (`run_at`, ticks of schedules) stays where it is. A step costs a visit of every task, and happens when an
-//! operator releases the clock, or at a start after which the time is another one.
+//! Delays, leases, timeouts, windows of unique keys, the grace of an epoch and the ages of ended
+//! tasks all move with the time, so that as much of each is left as before. What was asked for at a
+//! time of day (`run_at`, ticks of schedules) stays where it is. A step costs a visit of every
+//! task, and happens when an operator releases the clock, or at a start after which the time is
+//! another one.
 
-use super::*;
+use super::machine::State;
+use crate::core::entry::{Entry, TaskState, flag};
+use crate::core::slab::Row;
+use crate::core::wheel::Wheel;
 
 impl State {
     /// Moves the partition's time by so many milliseconds, in either direction.

@@ -1,8 +1,16 @@
 //! Single rules; the simulator in `tests/it` has the rest.
 
-use super::*;
-use crate::core::command::{Defer, Held};
-use crate::model::Retention;
+use super::chain::DEPENDENTS_MAX;
+use super::lease;
+use super::machine::State;
+use super::message::{Message, MessageKind, tenant_mark};
+use super::rows::EnqueueOutcome;
+use super::schedule::CALLBACKS;
+use super::shared_record::{RecordOwner, SharedRecord};
+use super::tenants::TaskLoad;
+use crate::core::command::{Defer, Enqueue, Refusal, TaskReport};
+use crate::core::entry::TaskState;
+use crate::model::{AttemptEnd, QueueSettings, Retention, TaskId};
 
 /// Time of the first clock, in Unix milliseconds.
 const BEGIN_MS: u64 = 1_790_000_000_000;
@@ -28,7 +36,7 @@ fn enqueue(state: &mut State, key: u128) -> u64 {
 
 fn made(state: &mut State, task: &Enqueue<'_>) -> u64 {
     match state.enqueue(1, task) {
-        Ok(Enqueued::Made(task)) => task.number,
+        Ok(EnqueueOutcome::Made(task)) => task.number,
         other => panic!("no new task: {other:?}"),
     }
 }
@@ -41,8 +49,8 @@ fn claim(state: &mut State, count: u32) -> Vec<(u64, u64)> {
     leases.collect()
 }
 
-fn held(number: u64, token: u64) -> Held<'static> {
-    Held {
+fn held(number: u64, token: u64) -> TaskReport<'static> {
+    TaskReport {
         number,
         token,
         content: b"",
@@ -341,7 +349,8 @@ fn a_number_that_was_lowered_is_reached_step_by_step_without_anybody_ending() {
     assert_eq!(state.place_of(95), None);
 }
 
-/// A message that comes again, after what it asks about is gone, does not undo the answer that came first.
+/// A message that comes again, after what it asks about is gone, does not undo the answer that came
+/// first.
 #[test]
 fn to_ask_again_about_a_task_that_is_gone_cancels_nobody() {
     let mut state = partition(QueueSettings::default());
@@ -395,7 +404,8 @@ fn so_many_may_wait_for_a_task_and_no_more() {
     assert_eq!(told.kind, MessageKind::Ended { completed: false });
 }
 
-/// A sum that has less than is taken from it is zero, and says so: wrapped, it would lock the tenant out.
+/// A sum that has less than is taken from it is zero, and says so: wrapped, it would lock the
+/// tenant out.
 #[test]
 fn a_sum_that_was_counted_wrongly_ends_at_zero() {
     let mut state = partition(QueueSettings::default());

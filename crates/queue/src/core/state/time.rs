@@ -1,8 +1,10 @@
 //! What is due: delays, leases, windows of unique keys, retention, queues that go.
 
-use super::lease::Turn;
-use super::*;
-use crate::core::wheel::Step;
+use super::machine::State;
+use super::ready_position::ReadyPosition;
+use crate::core::entry::TaskState;
+use crate::core::slab::NOWHERE;
+use crate::core::wheel::WheelStep;
 
 impl State {
     /// Does what is due by now in at most `budget` steps; `true` when something is left.
@@ -10,23 +12,23 @@ impl State {
         let mut left = budget;
         while left > 0 {
             match self.timers.step(&mut self.entries, self.now_ms) {
-                Step::Due(place) if self.entries.get(place).state == TaskState::Leased => {
+                WheelStep::Due(place) if self.entries.get(place).state == TaskState::Leased => {
                     self.expire(place);
                 }
-                Step::Due(place) => {
+                WheelStep::Due(place) => {
                     self.exit(place);
-                    self.make_ready(place, Turn::Last);
+                    self.make_ready(place, ReadyPosition::Last);
                 }
-                Step::Moved => {}
-                Step::Idle => break,
+                WheelStep::Moved => {}
+                WheelStep::Idle => break,
             }
             left -= 1;
         }
         while left > 0 {
             match self.unique_timers.step(&mut self.uniques, self.now_ms) {
-                Step::Due(place) => self.forget_unique(place),
-                Step::Moved => {}
-                Step::Idle => break,
+                WheelStep::Due(place) => self.forget_unique(place),
+                WheelStep::Moved => {}
+                WheelStep::Idle => break,
             }
             left -= 1;
         }
@@ -105,16 +107,16 @@ impl State {
         }
     }
 
-    /// Notes when a list may hold a task that is too old. There is one such note of a list at most: one
-    /// for every task that came first would fill the memory.
+    /// Notes when a list may hold a task that is too old. There is one such note of a list at most:
+    /// one for every task that came first would fill the memory.
     fn watch_age(&mut self, due_ms: u64, queue: u32, state: TaskState) {
         self.retentions.insert((due_ms, queue, state));
         self.note_watched(queue, state, true);
     }
 
-    fn unwatch_age(&mut self, note: (u64, u32, TaskState)) {
-        self.retentions.remove(&note);
-        self.note_watched(note.1, note.2, false);
+    fn unwatch_age(&mut self, due_ms: u64, queue: u32, state: TaskState) {
+        self.retentions.remove(&(due_ms, queue, state));
+        self.note_watched(queue, state, false);
     }
 
     pub(super) fn note_watched(&mut self, queue: u32, state: TaskState, is_watched: bool) {
@@ -144,11 +146,10 @@ impl State {
 
     fn drop_old(&mut self, left: &mut u32) {
         while *left > 0 {
-            let Some(first) = self.retentions.first().copied() else {
+            let Some((due_ms, queue, state)) = self.retentions.first().copied() else {
                 return;
             };
-            let (due, queue, state) = first;
-            if due > self.now_ms {
+            if due_ms > self.now_ms {
                 return;
             }
             *left -= 1;
@@ -156,7 +157,7 @@ impl State {
             let age_ms = row.settings.retention(state).map_or(0, |one| one.age_ms);
             let head = row.lists[state as usize].head;
             if head == NOWHERE || age_ms == 0 {
-                self.unwatch_age(first);
+                self.unwatch_age(due_ms, queue, state);
                 continue;
             }
             let head_due = self.entries.get(head).at_ms.saturating_add(age_ms);
@@ -164,7 +165,7 @@ impl State {
                 self.erase(head);
             } else {
                 // The oldest has gone otherwise meanwhile.
-                self.unwatch_age(first);
+                self.unwatch_age(due_ms, queue, state);
                 self.watch_age(head_due, queue, state);
             }
         }

@@ -20,7 +20,7 @@ impl Row for Timer {
     }
 }
 
-impl Timed for Timer {
+impl TimerRow for Timer {
     fn due_ms(&self) -> u64 {
         self.due
     }
@@ -40,7 +40,8 @@ fn draw(entropy: &SeededEntropy, below: u64) -> u64 {
     u64::from_le_bytes(bytes) % below
 }
 
-/// Random insertions, removals and steps of time; everything due comes out, in time, and nothing else.
+/// Random insertions, removals and steps of time; everything due comes out, in time, and nothing
+/// else.
 fn compare(seed: u64, spread_ms: u64) {
     let entropy = SeededEntropy::new(seed);
     let start = 1_790_000_000_000 + draw(&entropy, 1 << 40);
@@ -74,7 +75,7 @@ fn compare(seed: u64, spread_ms: u64) {
                 for _ in 0..budget {
                     let before = wheel.parts().0;
                     match wheel.step(&mut rows, now) {
-                        Step::Due(place) => {
+                        WheelStep::Due(place) => {
                             let Timer { due, turn, .. } = rows.remove(place);
                             // One that was late already when it came may stand behind others.
                             let first = model.iter().find(|(due, ..)| *due >= before);
@@ -82,8 +83,8 @@ fn compare(seed: u64, spread_ms: u64) {
                             assert!(due <= now && in_order, "seed {seed}");
                             assert!(model.remove(&(due, turn, place)), "seed {seed}");
                         }
-                        Step::Moved => {}
-                        Step::Idle => {
+                        WheelStep::Moved => {}
+                        WheelStep::Idle => {
                             assert!(
                                 model.first().is_none_or(|(due, ..)| *due > now),
                                 "seed {seed}"
@@ -128,9 +129,9 @@ fn timers_of_a_slot_come_in_the_order_of_their_times() {
     let mut seen = Vec::new();
     loop {
         match wheel.step(&mut rows, 4_999) {
-            Step::Due(place) => seen.push(rows.get(place).due),
-            Step::Moved => {}
-            Step::Idle => break,
+            WheelStep::Due(place) => seen.push(rows.get(place).due),
+            WheelStep::Moved => {}
+            WheelStep::Idle => break,
         }
     }
     assert_eq!(seen, [4_096, 4_097, 4_100]);
@@ -141,16 +142,17 @@ fn timers_of_a_slot_come_in_the_order_of_their_times() {
 #[test]
 fn timers_of_one_time_come_in_the_order_of_their_insertion() {
     let (mut rows, mut wheel) = (Slab::<Timer>::default(), Wheel::new(0));
-    let insert = |rows: &mut Slab<Timer>, wheel: &mut Wheel, turn, is_first| {
+    let insert = |rows: &mut Slab<Timer>, wheel: &mut Wheel, turn, is_first: bool| {
         let place = rows.insert(Timer {
             due: 300_000,
             turn,
             used: true,
             ..Timer::default()
         });
-        match is_first {
-            false => wheel.insert(rows, place),
-            true => wheel.insert_first(rows, place),
+        if !is_first {
+            wheel.insert(rows, place)
+        } else {
+            wheel.insert_first(rows, place)
         }
     };
     for turn in 1..6 {
@@ -158,15 +160,15 @@ fn timers_of_one_time_come_in_the_order_of_their_insertion() {
     }
     insert(&mut rows, &mut wheel, 0, true);
     for turn in 6..20 {
-        assert_eq!(wheel.step(&mut rows, 299_999), Step::Moved);
+        assert_eq!(wheel.step(&mut rows, 299_999), WheelStep::Moved);
         insert(&mut rows, &mut wheel, turn, false);
     }
     let mut seen = Vec::new();
     loop {
         match wheel.step(&mut rows, 300_000) {
-            Step::Due(place) => seen.push(rows.get(place).turn),
-            Step::Moved => {}
-            Step::Idle => break,
+            WheelStep::Due(place) => seen.push(rows.get(place).turn),
+            WheelStep::Moved => {}
+            WheelStep::Idle => break,
         }
     }
     assert_eq!(seen, (0..20).collect::<Vec<_>>());

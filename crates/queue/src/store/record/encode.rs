@@ -1,7 +1,7 @@
 //! From command to record.
 
 use super::{kind, part};
-use crate::core::command::{Command, Enqueue, Held};
+use crate::core::command::{Command, Enqueue, TaskReport};
 use crate::model::TaskOptions;
 use crate::store::settings;
 use egret_base::codec::{put_bytes, put_varint};
@@ -279,7 +279,7 @@ pub fn put_options(out: &mut Vec<u8>, options: &TaskOptions) {
     }
 }
 
-fn put_held(out: &mut Vec<u8>, held: &Held<'_>) {
+fn put_held(out: &mut Vec<u8>, held: &TaskReport<'_>) {
     put_varint(out, held.number);
     out.extend_from_slice(&held.token.to_le_bytes());
     out.extend_from_slice(held.content);

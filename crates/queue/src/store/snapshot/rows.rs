@@ -1,25 +1,25 @@
-//! Rows in a snapshot. Places and record numbers are mostly small: they are written as LEB128, a place
-//! as one more, so that none is zero.
+//! Rows in a snapshot. Places and record numbers are mostly small: they are written as LEB128, a
+//! place as one more, so that none is zero.
 
 use crate::core::entry::{Entry, TaskState};
 use crate::core::lanes::{Flow, Lane};
-use crate::core::slab::Place;
-use crate::core::state::{Past, TaskRef, Unique};
+use crate::core::slab::SlotIndex;
+use crate::core::state::{PastAttempt, TaskRef, Unique};
 use crate::core::wheel::Links;
 use crate::model::AttemptEnd;
-use egret_base::codec::{Malformed, Reader, put_varint};
+use egret_base::codec::{DecodeError, Reader, put_varint};
 
 /// A row that a snapshot keeps.
-pub(super) trait Kept: Sized {
+pub(super) trait SnapshotRow: Sized {
     fn put(&self, out: &mut Vec<u8>);
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed>;
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
 
-pub(super) fn put_place(out: &mut Vec<u8>, place: Place) {
+pub(super) fn put_place(out: &mut Vec<u8>, place: SlotIndex) {
     put_varint(out, u64::from(place.wrapping_add(1)));
 }
 
-pub(super) fn take_place(from: &mut Reader<'_>) -> Result<Place, Malformed> {
+pub(super) fn take_place(from: &mut Reader<'_>) -> Result<SlotIndex, DecodeError> {
     Ok(from.small::<u32>()?.wrapping_sub(1))
 }
 
@@ -28,7 +28,7 @@ fn put_links(out: &mut Vec<u8>, links: Links) {
     put_place(out, links.prev);
 }
 
-fn take_links(from: &mut Reader<'_>) -> Result<Links, Malformed> {
+fn take_links(from: &mut Reader<'_>) -> Result<Links, DecodeError> {
     Ok(Links {
         next: take_place(from)?,
         prev: take_place(from)?,
@@ -36,19 +36,19 @@ fn take_links(from: &mut Reader<'_>) -> Result<Links, Malformed> {
 }
 
 /// The first snapshots did not say.
-pub(super) fn take_bytes(from: &mut Reader<'_>) -> Result<u32, Malformed> {
+pub(super) fn take_bytes(from: &mut Reader<'_>) -> Result<u32, DecodeError> {
     match from.rest() {
         [] => Ok(0),
         _ => from.small(),
     }
 }
 
-pub(super) fn take_state(from: &mut Reader<'_>) -> Result<TaskState, Malformed> {
+pub(super) fn take_state(from: &mut Reader<'_>) -> Result<TaskState, DecodeError> {
     let number = from.u8()?;
     TaskState::from_number(number).ok_or_else(|| from.malformed())
 }
 
-impl Kept for Entry {
+impl SnapshotRow for Entry {
     fn put(&self, out: &mut Vec<u8>) {
         let [flags, more_flags] = self.flags.to_le_bytes();
         out.extend_from_slice(&[self.state as u8, flags, self.priority]);
@@ -77,7 +77,7 @@ impl Kept for Entry {
         out.push(more_flags);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut entry = Entry {
             state: take_state(from)?,
             flags: from.u8()?.into(),
@@ -109,7 +109,7 @@ impl Kept for Entry {
     }
 }
 
-impl Kept for Flow {
+impl SnapshotRow for Flow {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.key.to_le_bytes());
         put_varint(out, u64::from(self.queue));
@@ -118,7 +118,7 @@ impl Kept for Flow {
         put_place(out, self.lanes);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let key = from.u128()?;
         let mut flow = Flow::new(from.small()?, key);
         flow.under_way = from.small()?;
@@ -128,7 +128,7 @@ impl Kept for Flow {
     }
 }
 
-impl Kept for Lane {
+impl SnapshotRow for Lane {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[self.priority, u8::from(self.in_ring)]);
         for place in [self.flow, self.head, self.tail, self.sibling] {
@@ -137,7 +137,7 @@ impl Kept for Lane {
         put_links(out, self.ring);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Lane {
             priority: from.u8()?,
             in_ring: from.bool()?,
@@ -156,7 +156,7 @@ pub(super) fn put_task(out: &mut Vec<u8>, task: &TaskRef) {
     put_varint(out, u64::from(task.shard));
 }
 
-pub(super) fn take_task(from: &mut Reader<'_>) -> Result<TaskRef, Malformed> {
+pub(super) fn take_task(from: &mut Reader<'_>) -> Result<TaskRef, DecodeError> {
     Ok(TaskRef {
         number: from.varint()?,
         created_ms: from.varint()?,
@@ -164,7 +164,7 @@ pub(super) fn take_task(from: &mut Reader<'_>) -> Result<TaskRef, Malformed> {
     })
 }
 
-impl Kept for Unique {
+impl SnapshotRow for Unique {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.hash.to_le_bytes());
         put_task(out, &self.task);
@@ -172,7 +172,7 @@ impl Kept for Unique {
         put_links(out, self.links);
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Unique {
             hash: from.u128()?,
             task: take_task(from)?,
@@ -183,7 +183,7 @@ impl Kept for Unique {
     }
 }
 
-impl Kept for Past {
+impl SnapshotRow for PastAttempt {
     fn put(&self, out: &mut Vec<u8>) {
         out.push(self.end as u8);
         for number in [
@@ -199,9 +199,9 @@ impl Kept for Past {
         put_varint(out, u64::from(self.bytes));
     }
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let end = AttemptEnd::from_number(from.u8()?);
-        Ok(Past {
+        Ok(PastAttempt {
             end: end.ok_or_else(|| from.malformed())?,
             started_ms: from.varint()?,
             ended_ms: from.varint()?,

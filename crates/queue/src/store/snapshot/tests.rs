@@ -1,7 +1,7 @@
 //! Writing, reading back, and what is not a snapshot.
 
 use super::*;
-use crate::core::command::{Command, Enqueue, Held};
+use crate::core::command::{Command, Enqueue, TaskReport};
 use crate::model::{QueueSettings, TaskOptions};
 
 /// A state with some of everything, and how many results and errors it knows.
@@ -58,7 +58,7 @@ fn busy() -> (State, usize) {
     state.claim(1, "w", 300, 60_000, &mut claimed);
     let mut reports = 0;
     for (at, one) in claimed.iter().enumerate() {
-        let held = Held {
+        let held = TaskReport {
             number: one.task.number,
             token: one.token,
             content: b"\0r",

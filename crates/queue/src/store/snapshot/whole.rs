@@ -6,28 +6,31 @@ use std::io::{Read, Write};
 
 use egret_log::Seq;
 
-use super::rows::{Kept, put_place, put_task, take_bytes, take_place, take_state, take_task};
+use super::rows::{
+    SnapshotRow, put_place, put_task, take_bytes, take_place, take_state, take_task,
+};
 use super::{BlockReader, BlockWriter};
+use crate::core::cow_page_map::CowPageMap;
 use crate::core::entry::TaskState;
 use crate::core::intern::Values;
 use crate::core::lanes::PRIORITIES;
-use crate::core::numbered::Numbered;
-use crate::core::slab::{NOWHERE, Place, Row, Slab};
+use crate::core::slab::{NOWHERE, Row, Slab, SlotIndex};
 use crate::core::state::{
-    About, Image, Message, MessageKind, Queue, Queues, RecordOwner, Schedule, SharedRecord, Tenants,
+    EndedTask, Message, MessageKind, Queue, QueueTable, RecordOwner, Schedule, ScheduleKey,
+    SharedRecord, StateSnapshot, Tenants,
 };
 use crate::core::wheel::{Links, Wheel};
 use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::store::{record, settings};
-use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
+use egret_base::codec::{DecodeError, Reader, put_bytes, put_varint};
 
 type Io = std::io::Result<()>;
 
-/// Writes an image; `holds` is told every record it refers to.
+/// Writes an image; `holds` is called with every record it refers to.
 pub(super) fn put<W: Write>(
     to: &mut BlockWriter<W>,
-    image: &Image,
+    image: &StateSnapshot,
     holds: &mut dyn FnMut(Seq),
 ) -> Io {
     to.sized(|out| put_scalars(out, image))?;
@@ -77,7 +80,7 @@ pub(super) fn put<W: Write>(
     put_all(
         to,
         image.schedules.iter(),
-        |out, ((tenant, name), schedule)| {
+        |out, (ScheduleKey { tenant, name }, schedule)| {
             put_bytes(out, tenant.as_bytes());
             put_bytes(out, name.as_bytes());
             put_schedule(out, schedule);
@@ -99,10 +102,10 @@ pub(super) fn put<W: Write>(
 /// Reads an image.
 ///
 /// # Errors
-/// [`QueueError::Malformed`] and [`QueueError::Io`].
-pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueError> {
+/// [`QueueError::DecodeError`] and [`QueueError::Io`].
+pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<StateSnapshot, QueueError> {
     let scalars = from.sized(take_scalars)?;
-    let mut image = Image {
+    let mut image = StateSnapshot {
         now_ms: scalars[0],
         epoch: scalars[1] as u32,
         instance: scalars[2] as u16,
@@ -129,7 +132,7 @@ pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueErr
             .into_iter()
             .collect(),
         schedules: take_all(from, |reader| {
-            let key = (reader.text()?.into(), reader.text()?.into());
+            let key = ScheduleKey::new(reader.text()?, reader.text()?);
             Ok((key, take_schedule(reader)?))
         })?
         .into_iter()
@@ -137,7 +140,7 @@ pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueErr
         callbacks: take_all(from, |reader| Ok((reader.varint()?, take_about(reader)?)))?
             .into_iter()
             .collect(),
-        shared: Numbered::default(),
+        shared: CowPageMap::default(),
         tenants: Tenants::default(),
     };
     // The first snapshots end here.
@@ -168,7 +171,7 @@ fn put_shared(out: &mut Vec<u8>, shared: &SharedRecord) {
 }
 
 /// A shared record whose tenant is not known yet.
-fn take_shared(from: &mut Reader<'_>) -> Result<SharedRecord, Malformed> {
+fn take_shared(from: &mut Reader<'_>) -> Result<SharedRecord, DecodeError> {
     let owner = match (from.u8()?, from.varint()?) {
         (0, _) => RecordOwner::None,
         (1, _) => RecordOwner::Schedule,
@@ -183,15 +186,15 @@ fn take_shared(from: &mut Reader<'_>) -> Result<SharedRecord, Malformed> {
     })
 }
 
-fn take_about(from: &mut Reader<'_>) -> Result<About, Malformed> {
-    Ok(About {
+fn take_about(from: &mut Reader<'_>) -> Result<EndedTask, DecodeError> {
+    Ok(EndedTask {
         task: take_task(from)?,
         queue: from.small()?,
         state: take_state(from)?,
     })
 }
 
-fn put_scalars(out: &mut Vec<u8>, image: &Image) {
+fn put_scalars(out: &mut Vec<u8>, image: &StateSnapshot) {
     for number in [
         image.now_ms,
         u64::from(image.epoch),
@@ -206,7 +209,7 @@ fn put_scalars(out: &mut Vec<u8>, image: &Image) {
     }
 }
 
-fn take_scalars(from: &mut Reader<'_>) -> Result<[u64; 8], Malformed> {
+fn take_scalars(from: &mut Reader<'_>) -> Result<[u64; 8], DecodeError> {
     let mut scalars = [0; 8];
     for scalar in &mut scalars {
         *scalar = from.u64()?;
@@ -228,7 +231,7 @@ fn put_all<W: Write, T>(
 
 fn put_numbered<W: Write, V: Clone>(
     to: &mut BlockWriter<W>,
-    values: &Numbered<V>,
+    values: &CowPageMap<V>,
     put: impl Fn(&mut Vec<u8>, u64, &V),
 ) -> Io {
     to.item(|out| put_varint(out, values.len() as u64))?;
@@ -240,13 +243,13 @@ fn put_numbered<W: Write, V: Clone>(
 
 fn take_all<R: Read, T>(
     from: &mut BlockReader<R>,
-    take: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
+    take: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, QueueError> {
     let count = from.item(|reader| reader.varint())?;
     (0..count).map(|_| from.sized(&take)).collect()
 }
 
-fn put_slab<W: Write, R: Row + Kept>(
+fn put_slab<W: Write, R: Row + SnapshotRow>(
     to: &mut BlockWriter<W>,
     slab: &Slab<R>,
     mut seen: impl FnMut(&R),
@@ -270,9 +273,12 @@ fn put_slab<W: Write, R: Row + Kept>(
     Ok(())
 }
 
-fn take_slab<R: Read, T: Row + Kept>(from: &mut BlockReader<R>) -> Result<Slab<T>, QueueError> {
+fn take_slab<R: Read, T: Row + SnapshotRow>(
+    from: &mut BlockReader<R>,
+) -> Result<Slab<T>, QueueError> {
     let count = from.item(|reader| reader.varint())?;
-    let free: Result<Vec<Place>, QueueError> = (0..count).map(|_| from.item(take_place)).collect();
+    let free: Result<Vec<SlotIndex>, QueueError> =
+        (0..count).map(|_| from.item(take_place)).collect();
     let free = free?;
     let extent: u32 = from.item(|reader| reader.small())?;
     let mut failure = None;
@@ -300,9 +306,9 @@ fn put_wheel(out: &mut Vec<u8>, wheel: &Wheel) {
     }
 }
 
-fn take_wheel(from: &mut Reader<'_>) -> Result<Wheel, Malformed> {
+fn take_wheel(from: &mut Reader<'_>) -> Result<Wheel, DecodeError> {
     let (now_ms, len, count) = (from.varint()?, from.varint()?, from.small::<u16>()?);
-    let heads: Vec<Place> = (0..count)
+    let heads: Vec<SlotIndex> = (0..count)
         .map(|_| take_place(from))
         .collect::<Result<_, _>>()?;
     Wheel::restore(now_ms, &heads, len).ok_or_else(|| from.malformed())
@@ -335,7 +341,7 @@ fn put_queue(out: &mut Vec<u8>, id: u32, queue: &Queue) {
     }
 }
 
-fn take_queue(from: &mut Reader<'_>) -> Result<(u32, Queue), Malformed> {
+fn take_queue(from: &mut Reader<'_>) -> Result<(u32, Queue), DecodeError> {
     let id = from.small()?;
     let (tenant, name) = (from.text()?, from.text()?);
     let settings = settings::take(&mut from.part()?)?;
@@ -361,8 +367,8 @@ fn take_queue(from: &mut Reader<'_>) -> Result<(u32, Queue), Malformed> {
     Ok((id, queue))
 }
 
-fn take_queues<R: Read>(from: &mut BlockReader<R>) -> Result<Queues, QueueError> {
-    let mut queues = Queues::default();
+fn take_queues<R: Read>(from: &mut BlockReader<R>) -> Result<QueueTable, QueueError> {
+    let mut queues = QueueTable::default();
     for (id, queue) in take_all(from, take_queue)? {
         queues.insert(id, queue);
     }
@@ -384,7 +390,7 @@ fn put_interner<W: Write, T: Clone + Default + Eq + Hash>(
 
 fn take_interner<R: Read, T: Clone + Default + Eq + Hash>(
     from: &mut BlockReader<R>,
-    take: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
+    take: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Values<T>, QueueError> {
     let values = take_all(from, |reader| {
         let (number, uses) = (reader.small()?, reader.varint()?);
@@ -402,7 +408,7 @@ fn take_retentions<R: Read>(
     Ok(all.into_iter().collect())
 }
 
-fn take_id(from: &mut Reader<'_>) -> Result<TaskId, Malformed> {
+fn take_id(from: &mut Reader<'_>) -> Result<TaskId, DecodeError> {
     let bytes = from.take(16)?;
     Ok(TaskId::from_bytes(
         bytes.try_into().expect("as many were taken"),
@@ -419,11 +425,11 @@ fn put_chain<'a>(out: &mut Vec<u8>, number: u64, tasks: impl ExactSizeIterator<I
 
 fn take_chains<R: Read, C: FromIterator<TaskId> + Clone>(
     from: &mut BlockReader<R>,
-) -> Result<Numbered<C>, QueueError> {
+) -> Result<CowPageMap<C>, QueueError> {
     let all = take_all(from, |reader| {
         let number = reader.varint()?;
         let count = reader.varint()?;
-        let tasks: Result<C, Malformed> = (0..count).map(|_| take_id(reader)).collect();
+        let tasks: Result<C, DecodeError> = (0..count).map(|_| take_id(reader)).collect();
         Ok((number, tasks?))
     })?;
     Ok(all.into_iter().collect())
@@ -442,7 +448,7 @@ fn put_message(out: &mut Vec<u8>, message: &Message) {
     }
 }
 
-fn take_message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
+fn take_message(from: &mut Reader<'_>) -> Result<Message, DecodeError> {
     let kind = from.u8()?;
     let (to, sender) = (take_id(from)?, take_id(from)?);
     let kind = match kind {
@@ -475,7 +481,7 @@ fn put_schedule(out: &mut Vec<u8>, schedule: &Schedule) {
     put_varint(out, u64::from(schedule.bytes));
 }
 
-fn take_schedule(from: &mut Reader<'_>) -> Result<Schedule, Malformed> {
+fn take_schedule(from: &mut Reader<'_>) -> Result<Schedule, DecodeError> {
     Ok(Schedule {
         record: from.varint()?,
         queue: from.small()?,

@@ -11,22 +11,22 @@ const WAITING_MAX: usize = 1_024;
 /// A tenant and a receiver.
 pub(super) type LaneKey = (String, String);
 
-struct Lane<C> {
+struct CallbackLane<C> {
     waiting: VecDeque<C>,
     /// Callbacks that went back to the queue since the lane was empty.
     returned: usize,
 }
 
 /// Callbacks in the order in which they came, lane by lane in turn.
-pub(super) struct Lanes<C> {
-    lanes: BTreeMap<LaneKey, Lane<C>>,
+pub(super) struct CallbackLanes<C> {
+    lanes: BTreeMap<LaneKey, CallbackLane<C>>,
     waiting: usize,
     /// The lane that was served last.
     last: Option<LaneKey>,
 }
 
-impl<C> Lanes<C> {
-    pub fn new() -> Self {
+impl<C> CallbackLanes<C> {
+    pub(crate) fn new() -> Self {
         Self {
             lanes: BTreeMap::new(),
             waiting: 0,
@@ -35,7 +35,7 @@ impl<C> Lanes<C> {
     }
 
     /// Whether callbacks wait in a lane: a new one must not overtake them.
-    pub fn is_waiting(&self, key: &LaneKey) -> bool {
+    pub(crate) fn is_waiting(&self, key: &LaneKey) -> bool {
         self.lanes.contains_key(key)
     }
 
@@ -43,13 +43,13 @@ impl<C> Lanes<C> {
     ///
     /// # Errors
     /// The callback where there is no room, with the number of those that had to go back before it.
-    pub fn push(&mut self, key: &LaneKey, callback: C) -> Result<(), (C, usize)> {
+    pub(crate) fn push(&mut self, key: &LaneKey, callback: C) -> Result<(), (C, usize)> {
         let is_full = self.waiting >= WAITING_MAX;
         let Some(lane) = self.lanes.get_mut(key) else {
             if is_full {
                 return Err((callback, 0));
             }
-            let lane = Lane {
+            let lane = CallbackLane {
                 waiting: VecDeque::from([callback]),
                 returned: 0,
             };
@@ -68,7 +68,10 @@ impl<C> Lanes<C> {
 
     /// Takes the next callback of the first lane, after the one that was served last, for which
     /// `take_slot` finds a slot.
-    pub fn pop(&mut self, mut take_slot: impl FnMut(&LaneKey) -> bool) -> Option<(LaneKey, C)> {
+    pub(crate) fn pop(
+        &mut self,
+        mut take_slot: impl FnMut(&LaneKey) -> bool,
+    ) -> Option<(LaneKey, C)> {
         let is_later = |key: &LaneKey| self.last.as_ref().is_none_or(|last| key > last);
         let (later, earlier): (Vec<_>, Vec<_>) = self.lanes.keys().partition(|key| is_later(key));
         let mut keys = later.into_iter().chain(earlier);
@@ -84,7 +87,7 @@ impl<C> Lanes<C> {
     }
 
     /// Takes all callbacks of a lane.
-    pub fn drain(&mut self, key: &LaneKey) -> VecDeque<C> {
+    pub(crate) fn drain(&mut self, key: &LaneKey) -> VecDeque<C> {
         let lane = self.lanes.remove(key);
         let drained = lane.map(|lane| lane.waiting).unwrap_or_default();
         self.waiting -= drained.len();
@@ -92,11 +95,11 @@ impl<C> Lanes<C> {
     }
 
     /// All callbacks that wait.
-    pub fn iter(&self) -> impl Iterator<Item = &C> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &C> {
         self.lanes.values().flat_map(|lane| &lane.waiting)
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.waiting
     }
 }
@@ -111,7 +114,7 @@ mod tests {
 
     #[test]
     fn lanes_take_turns() {
-        let mut lanes = Lanes::new();
+        let mut lanes = CallbackLanes::new();
         for (tenant, number) in [("a", 1), ("a", 2), ("a", 3), ("b", 4), ("b", 5)] {
             lanes.push(&key(tenant, "x"), number).unwrap();
         }
@@ -125,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_full_lane_leaves_room_to_others() {
-        let mut lanes = Lanes::new();
+        let mut lanes = CallbackLanes::new();
         let refused = (0..100).filter(|at| lanes.push(&key("a", "dead"), *at).is_err());
         assert_eq!(refused.count(), 100 - LANE_MAX);
         assert_eq!(lanes.push(&key("a", "dead"), 100), Err((100, 36)));

@@ -8,17 +8,18 @@ use egret_outgoing::{Admission, Delivery, Slots, receiver_of};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::lanes::{LaneKey, Lanes};
-use super::{Callback, Post};
-use crate::api::work::Said;
+use super::lanes::{CallbackLanes, LaneKey};
+use super::{Callback, CallbackSender};
 use crate::core::command::Defer;
 use crate::metrics::CallbackOutcome;
+use crate::worker::submission::ReportKind;
 
-/// How often the leases of callbacks that wait for a slot are renewed: several times before they end.
+/// How often the leases of callbacks that wait for a slot are renewed: several times before they
+/// end.
 const RENEWAL: Duration = Duration::from_secs(8);
 
-/// The delay of a callback for which its lane has no room, in milliseconds: one step more for each lane
-/// full of callbacks before it.
+/// The delay of a callback for which its lane has no room, in milliseconds: one step more for each
+/// lane full of callbacks before it.
 const RETURN_STEP_MS: u64 = 5_000;
 
 /// The longest such delay.
@@ -28,7 +29,7 @@ const RETURN_MAX_MS: u64 = 300_000;
 const RETURNED_PER_STEP: u64 = 64;
 
 /// A callback that was sent, and how its receiver took that.
-pub(super) struct Sent {
+pub(super) struct SendResult {
     key: LaneKey,
     delivery: Delivery,
     /// Whether the worker's credit was kept for it: it did not wait.
@@ -36,7 +37,10 @@ pub(super) struct Sent {
 }
 
 /// Sends callbacks as they come from the partitions, until there are no more.
-pub(super) async fn send_all(post: Arc<Post>, mut receiver: mpsc::UnboundedReceiver<Callback>) {
+pub(super) async fn send_all(
+    post: Arc<CallbackSender>,
+    mut receiver: mpsc::UnboundedReceiver<Callback>,
+) {
     let config = post.queues.config();
     let mut dispatch = Dispatch {
         slots: Slots::new(
@@ -44,7 +48,7 @@ pub(super) async fn send_all(post: Arc<Post>, mut receiver: mpsc::UnboundedRecei
             config.callback_concurrency_per_host as usize,
         ),
         post,
-        lanes: Lanes::new(),
+        lanes: CallbackLanes::new(),
         sending: JoinSet::new(),
         began: Instant::now(),
     };
@@ -57,7 +61,8 @@ pub(super) async fn send_all(post: Arc<Post>, mut receiver: mpsc::UnboundedRecei
             },
             Some(sent) = dispatch.sending.join_next() => match sent {
                 Ok(sent) => dispatch.finish(sent),
-                // Only the end of the program cancels one; a panic has been logged, and ends this task.
+                // Only the end of the program cancels one; a panic has been logged, and ends this
+                // task.
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
                     Err(_) => return,
@@ -65,7 +70,7 @@ pub(super) async fn send_all(post: Arc<Post>, mut receiver: mpsc::UnboundedRecei
             },
             _ = renewal.tick() => {
                 for callback in dispatch.lanes.iter() {
-                    dispatch.post.note(callback, Said::Heartbeat { lease_ms: 0 }, "");
+                    dispatch.post.note(callback, ReportKind::Heartbeat { lease_ms: 0 }, "");
                 }
                 false
             }
@@ -80,10 +85,10 @@ pub(super) async fn send_all(post: Arc<Post>, mut receiver: mpsc::UnboundedRecei
 }
 
 struct Dispatch {
-    post: Arc<Post>,
+    post: Arc<CallbackSender>,
     slots: Slots,
-    lanes: Lanes<Callback>,
-    sending: JoinSet<Sent>,
+    lanes: CallbackLanes<Callback>,
+    sending: JoinSet<SendResult>,
     began: Instant,
 }
 
@@ -93,8 +98,8 @@ impl Dispatch {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Sends a callback, lets it wait, or gives it back to its queue. Returns whether the worker may get
-    /// another one for it at once.
+    /// Sends a callback, lets it wait, or gives it back to its queue. Returns whether the worker
+    /// may get another one for it at once.
     fn admit(&mut self, callback: Callback) -> bool {
         let key = (callback.tenant.clone(), receiver_of(&callback.url));
         let now_ms = self.now_ms();
@@ -113,7 +118,8 @@ impl Dispatch {
                     let steps = 1 + before as u64 / RETURNED_PER_STEP;
                     let delay_ms = (RETURN_STEP_MS * steps).min(RETURN_MAX_MS);
                     let how = Defer::Snooze;
-                    self.post.note(&callback, Said::Defer { delay_ms, how }, "");
+                    self.post
+                        .note(&callback, ReportKind::Defer { delay_ms, how }, "");
                 }
             }
             Admission::Unreachable(reason) => self.postpone(&callback, &reason),
@@ -121,17 +127,17 @@ impl Dispatch {
         true
     }
 
-    /// Counts an attempt that is not made, as the receiver does not answer: the next one comes later, and a
-    /// receiver that is gone for good is given up.
+    /// Counts an attempt that is not made, as the receiver does not answer: the next one comes
+    /// later, and a receiver that is gone for good is given up.
     fn postpone(&self, callback: &Callback, reason: &str) {
         self.post.count(CallbackOutcome::Postponed);
         let text = format!("not sent, as the receiver does not answer: {reason}");
         self.post
-            .note(callback, Said::Fail { permanent: false }, &text);
+            .note(callback, ReportKind::Fail { permanent: false }, &text);
     }
 
-    fn finish(&mut self, sent: Sent) -> bool {
-        let Sent {
+    fn finish(&mut self, sent: SendResult) -> bool {
+        let SendResult {
             key,
             delivery,
             keeps_credit,
@@ -167,7 +173,7 @@ impl Dispatch {
         let post = self.post.clone();
         self.sending.spawn(async move {
             let delivery = post.send(&callback).await;
-            Sent {
+            SendResult {
                 key,
                 delivery,
                 keeps_credit,

@@ -6,7 +6,8 @@ use super::*;
 
 #[test]
 fn a_signature_is_that_of_time_and_body() {
-    // Computed with `printf '1700000000.{"a":1}' | openssl dgst -sha256 -mac HMAC -macopt hexkey:0101…`.
+    // Computed with `printf '1700000000.{"a":1}' | openssl dgst -sha256 -mac HMAC -macopt
+    // hexkey:0101…`.
     let expected =
         "t=1700000000,v1=50b81abff5fbf09d5b1a160aa5dd1e132eda884ca74bf9cce40184cb8896224d";
     let made = signature(&[1; 32], 1_700_000_000, br#"{"a":1}"#);

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use egret_log::{LogError, LogReader};
 
-use super::{Claimed, Dispatcher, Push, State};
-use crate::worker::deliver::{Budget, Pushed, lease, push};
+use super::{ClaimedTask, Dispatcher, Push, State};
+use crate::worker::deliver::{Budget, PushResult, lease, push};
 
 impl Dispatcher {
-    /// Pushes committed claims to their workers. Of a worker that can take no more the rest waits until
-    /// it can; what it must not wait for is given back. Tasks that are far away, for which nothing more may
-    /// be fetched in this turn, wait for the next.
-    pub fn deliver(
+    /// Pushes committed claims to their workers. Of a worker that can take no more the rest waits
+    /// until it can; what it must not wait for is given back. Tasks that are far away, for which
+    /// nothing more may be fetched in this turn, wait for the next.
+    pub(crate) fn deliver(
         &mut self,
         state: &State,
         reader: &impl LogReader,
         pushes: &mut Vec<Push>,
-        claimed: &[Claimed],
+        claimed: &[ClaimedTask],
     ) {
         let budget = Budget::new(reader);
         let mut stuck = None;
@@ -34,9 +34,10 @@ impl Dispatcher {
                 waiting.extend(claimed);
                 continue;
             }
-            let pushed = match session.alone || !budget.is_spent(reader) {
-                true => push(state, reader, &session, claimed, &budget),
-                false => Pushed::default(),
+            let pushed = if session.alone || !budget.is_spent(reader) {
+                push(state, reader, &session, claimed, &budget)
+            } else {
+                PushResult::default()
             };
             stuck = stuck.or(pushed.stuck);
             let left = &claimed[pushed.count..];
@@ -49,7 +50,7 @@ impl Dispatcher {
         let stuck = stuck.or(self.deliver_late(state, reader));
         match stuck {
             Some(error) => {
-                let message = "contents of tasks cannot be read at present; retrying";
+                let message = "cannot read the contents of tasks; retrying";
                 self.unreadable.fail(error, message);
             }
             None => self

@@ -1,33 +1,36 @@
 //! Rows that are handed over as one: all become tasks, or none.
 
 use super::{Measure, error_of, is_for_good, task, unreadable};
-use crate::api::Queues;
-use crate::api::chain::{ChainRefusal, ChainTask};
-use crate::api::produce::NewTask;
-use crate::api::sink::Enqueued;
 use crate::error::QueueError;
 use crate::model::TaskId;
-use crate::store::outbox::{Defect, Found};
+use crate::store::outbox::{CheckedRow, Defect};
+use crate::worker::chain::{ChainRefusal, ChainTask};
+use crate::worker::new_task::NewTask;
+use crate::worker::queues::Queues;
+use crate::worker::sinks::EnqueueReceipt;
 
-/// Makes tasks of the rows of a chain; the answer is in their order. Where one is refused all are, either
-/// for good or for now.
+/// Makes tasks of the rows of a chain; the answer is in their order. Where one is refused all are,
+/// either for good or for now.
 pub(super) async fn hand_over(
     queues: &Queues,
-    rows: &[&Found],
-) -> Vec<Result<Enqueued, QueueError>> {
+    rows: &[&CheckedRow],
+) -> Vec<Result<EnqueueReceipt, QueueError>> {
     match make(queues, rows).await {
         Ok(made) => made.into_iter().map(Ok).collect(),
         Err(refusal) => {
-            let of = |place| match is_for_good(&refusal.error) {
-                true => refusal.of(place),
-                false => refusal.error.clone(),
+            let of = |place| {
+                if is_for_good(&refusal.error) {
+                    refusal.of(place)
+                } else {
+                    refusal.error.clone()
+                }
             };
             (0..rows.len()).map(|place| Err(of(place))).collect()
         }
     }
 }
 
-async fn make(queues: &Queues, rows: &[&Found]) -> Result<Vec<Enqueued>, ChainRefusal> {
+async fn make(queues: &Queues, rows: &[&CheckedRow]) -> Result<Vec<EnqueueReceipt>, ChainRefusal> {
     let config = queues.config();
     let chain = Measure {
         what: "the chain",
@@ -67,7 +70,10 @@ fn refused(place: usize, error: QueueError) -> ChainRefusal {
 }
 
 /// The tasks that a row waits for, and the places of rows.
-fn waits_of(found: &Found, rows: &[&Found]) -> Result<(Vec<TaskId>, Vec<usize>), QueueError> {
+fn waits_of(
+    found: &CheckedRow,
+    rows: &[&CheckedRow],
+) -> Result<(Vec<TaskId>, Vec<usize>), QueueError> {
     let (mut ids, mut links) = (Vec::new(), Vec::new());
     for name in &found.row.after {
         match rows.iter().position(|other| other.row.key == *name) {

@@ -1,5 +1,6 @@
-//! What is left alone for a while: queues that take nothing in at the moment, and roles that have written rows for more
-//! queues that do not exist than are held. Their rows wait, those of others go on.
+//! What is left alone for a while: queues that take nothing in at the moment, and roles that have
+//! written rows for more queues that do not exist than are held. Their rows wait, those of others
+//! go on.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -19,8 +20,8 @@ const LEFT_ALONE: Policy = Policy {
     longest_wait: Duration::from_secs(10),
 };
 
-/// Queues held at a time for one role that do not exist. Their names are made up by whoever writes rows, as many as
-/// there are rows, while existing ones are bounded by `queue.queues_max`.
+/// Queues held at a time for one role that do not exist. A role that writes rows makes up their
+/// names, as many as there are rows, while existing ones are bounded by `queue.queues_max`.
 const MISSING_HELD_MAX: usize = 100;
 
 /// Whether a queue exists.
@@ -33,17 +34,17 @@ pub(super) enum Presence {
 
 /// What becomes of a row that was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RowDecision {
     /// It waits in the outbox.
     Waits,
-    /// It is rejected: too many queues of its role do not exist, and a limit forbids to create them.
+    /// It is rejected: too many queues of its role do not exist, and a limit forbids to create
+    /// them.
     Rejected,
 }
 
-/// See the module.
-pub(super) struct Holds {
+pub(super) struct HoldTable {
     database: String,
-    by_queue: HashMap<String, Hold>,
+    by_queue: HashMap<String, QueueHold>,
     /// Of rows for queues that do not exist and are not held.
     by_role: HashMap<String, Pause>,
 }
@@ -56,7 +57,7 @@ struct Pause {
     waiting: Condition,
 }
 
-struct Hold {
+struct QueueHold {
     pause: Pause,
     presence: Presence,
     /// The role for whose rows it came to be held.
@@ -89,8 +90,8 @@ impl Pause {
     }
 }
 
-impl Holds {
-    pub fn new(database: &str) -> Self {
+impl HoldTable {
+    pub(crate) fn new(database: &str) -> Self {
         Self {
             database: database.to_owned(),
             by_queue: HashMap::new(),
@@ -99,26 +100,34 @@ impl Holds {
     }
 
     /// How many queues are held, or were and have not been tried again.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_queue.len()
     }
 
-    /// What is to be left alone now, where `existing` lists the queues that exist and `count` is how many. `rows_max` rows
-    /// are looked for.
-    pub fn held(
+    /// What is to be left alone now, where `existing` lists the queues that exist and `count` is
+    /// how many. `rows_max` rows are looked for.
+    pub(crate) fn held(
         &self,
         rows_max: usize,
         count: usize,
         existing: impl FnOnce() -> Vec<String>,
     ) -> HeldRows {
         let now = Instant::now();
-        let queues = self.by_queue.iter();
-        let queues = queues.filter(|(_, hold)| hold.pause.lasts(now));
-        let queues: Vec<String> = queues.map(|(name, _)| name.clone()).collect();
-        let roles = self.by_role.iter().filter(|(_, pause)| pause.lasts(now));
-        let roles: Vec<String> = roles.map(|(role, _)| role.clone()).collect();
-        // There may be a queue for each row of a role. Of one that has more than these, at least `rows_max` neither exist nor
-        // are held: their rows fill batches until they are tasks, rejected or held, and then the next look comes further.
+        let queues: Vec<String> = self
+            .by_queue
+            .iter()
+            .filter(|(_, hold)| hold.pause.lasts(now))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let roles: Vec<String> = self
+            .by_role
+            .iter()
+            .filter(|(_, pause)| pause.lasts(now))
+            .map(|(role, _)| role.clone())
+            .collect();
+        // There may be a queue for each row of a role. Of one that has more than these, at least
+        // `rows_max` neither exist nor are held: their rows fill batches until they are tasks,
+        // rejected or held, and then the next look comes further.
         let role_queues_max = count + queues.len() + rows_max;
         HeldRows {
             queues,
@@ -133,7 +142,7 @@ impl Holds {
     }
 
     /// Nothing but what is held has rows.
-    pub fn keep(&mut self, held: &HeldRows) {
+    pub(crate) fn keep(&mut self, held: &HeldRows) {
         self.by_queue.retain(|name, hold| {
             let was_passed_over =
                 hold.presence == Presence::Missing && held.roles.contains(&hold.role);
@@ -143,36 +152,42 @@ impl Holds {
     }
 
     /// The queues held, with the reason.
-    pub fn reasons(&self) -> BTreeMap<String, String> {
+    pub(crate) fn reasons(&self) -> BTreeMap<String, String> {
         let held = self.by_queue.iter();
         held.map(|(name, hold)| (name.clone(), hold.pause.reason.clone()))
             .collect()
     }
 
     /// The first role of which rows wait for queues that are not held, with the reason.
-    pub fn waiting_role(&self) -> Option<(&str, &str)> {
+    pub(crate) fn waiting_role(&self) -> Option<(&str, &str)> {
         let first = self.by_role.iter().min_by_key(|(role, _)| role.as_str());
         first.map(|(role, pause)| (role.as_str(), pause.reason.as_str()))
     }
 
-    /// Holds the queue of a row that was not taken, or its role where too many of its queues are held that do not exist.
-    pub fn hold(&mut self, row: &OutboxRow, presence: Presence, error: &QueueError) -> Verdict {
+    /// Holds the queue of a row that was not taken, or its role where too many of its queues are
+    /// held that do not exist.
+    pub(crate) fn hold(
+        &mut self,
+        row: &OutboxRow,
+        presence: Presence,
+        error: &QueueError,
+    ) -> RowDecision {
         let (queue, role) = (&row.queue, &row.enqueued_by);
         let is_known = self.by_queue.contains_key(queue);
         if !is_known && presence == Presence::Missing && self.missing_of(role) >= MISSING_HELD_MAX {
             // Any other reason than a limit may pass.
             if matches!(error, QueueError::Limit(_)) {
-                return Verdict::Rejected;
+                return RowDecision::Rejected;
             }
             self.hold_role(role, error);
-            return Verdict::Waits;
+            return RowDecision::Waits;
         }
         let (now, subject) = (Instant::now(), format!("{}, queue {queue}", self.database));
         let hold = match self.by_queue.entry(queue.clone()) {
             // The other rows of the same batch.
-            Entry::Occupied(known) if known.get().pause.lasts(now) => return Verdict::Waits,
+            Entry::Occupied(known) if known.get().pause.lasts(now) => return RowDecision::Waits,
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(Hold {
+            Entry::Vacant(free) => free.insert(QueueHold {
                 pause: Pause::new(&subject),
                 presence,
                 role: role.clone(),
@@ -180,7 +195,7 @@ impl Holds {
         };
         hold.pause.prolong(&subject, error);
         hold.presence = presence;
-        Verdict::Waits
+        RowDecision::Waits
     }
 
     fn hold_role(&mut self, role: &str, error: &QueueError) {
@@ -200,7 +215,7 @@ impl Holds {
     }
 
     /// A row was taken.
-    pub fn release(&mut self, queue: &str) {
+    pub(crate) fn release(&mut self, queue: &str) {
         let now = Instant::now();
         // One of the same batch may have been refused.
         if self
@@ -215,7 +230,7 @@ impl Holds {
     }
 
     /// How long until something of it is to be tried again.
-    pub fn wait(&self) -> Duration {
+    pub(crate) fn wait(&self) -> Duration {
         let next = self.next_trial();
         next.map_or(Duration::MAX, |at| {
             at.saturating_duration_since(Instant::now())

@@ -14,7 +14,7 @@ struct Outcome {
 
 /// Counters of all outboxes together.
 #[derive(Clone, Debug, Default)]
-pub struct OutboxMetrics {
+pub(crate) struct OutboxMetrics {
     rows: Family<Outcome, Counter>,
     interruptions: Counter,
     /// Outboxes that are being read.
@@ -24,17 +24,17 @@ pub struct OutboxMetrics {
 }
 
 impl OutboxMetrics {
-    /// Registers them.
-    pub fn new(registry: &mut Registry) -> Self {
+    /// Makes and registers the metrics of outboxes.
+    pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "egret_queue_outbox_rows",
-            "Rows of outboxes by what became of them: enqueued, replayed (a task already), rejected",
+            "Rows of outboxes by outcome: enqueued, replayed (already a task), rejected",
             metrics.rows.clone(),
         );
         registry.register(
             "egret_queue_outbox_interruptions",
-            "Times that reading an outbox was interrupted, such as by a restart of the server",
+            "Interruptions of reading an outbox, such as by a restart of the server",
             metrics.interruptions.clone(),
         );
         registry.register(
@@ -44,18 +44,18 @@ impl OutboxMetrics {
         );
         registry.register(
             "egret_queue_outbox_held_queues",
-            "Queues whose rows wait in an outbox because they take nothing in",
+            "Queues that accept no tasks at the moment, so that their rows wait in an outbox",
             metrics.held.clone(),
         );
         metrics
     }
 
-    pub fn count(&self, outcome: &'static str, rows: usize) {
+    pub(crate) fn count(&self, outcome: &'static str, rows: usize) {
         let counter = self.rows.get_or_create(&Outcome { outcome });
         counter.inc_by(rows as u64);
     }
 
-    pub fn interrupted(&self) {
+    pub(crate) fn interrupted(&self) {
         self.interruptions.inc();
     }
 }

@@ -1,5 +1,5 @@
-//! A partition without its thread, on a simulated disk: for tests that go through it turn by turn and
-//! let it crash anywhere.
+//! A partition without its thread, on a simulated disk: for tests that go through it turn by turn
+//! and let it crash anywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -9,23 +9,22 @@ use egret_log::{FileLog, Inbox, InboxLimits, LogConfig, LogReader};
 use prometheus_client::registry::Registry;
 
 use super::*;
-use crate::api::sink::WorkSink;
-use crate::api::submit::{Grouping, Item, Report};
 use crate::core::command::Enqueue;
 use crate::model::{Lease, QueueSettings};
-use crate::worker::begin;
-use crate::worker::shelf::Shelf;
-use crate::worker::waiting::Shares;
-use egret_base::TenantShare;
+use crate::worker::admission_queue::TenantBufferQuota;
+use crate::worker::attachment_store::AttachmentStore;
+use crate::worker::recovery;
+use crate::worker::sinks::WorkSink;
+use crate::worker::submission::{Grouping, Item, Report};
+use egret_base::{Limit, TenantShare};
 
 /// Messages that may be under way.
 const CHAIN_MESSAGES_MAX: u64 = 100;
 
-/// Whose everything is.
 const TENANT: u32 = 1;
 
-/// See the module.
-pub struct Driven {
+/// A partition on a simulated disk, driven turn by turn.
+pub struct DrivenPartition {
     partition: Partition<FileLog<SimulatedDisk>>,
     dead: bool,
 }
@@ -34,8 +33,8 @@ pub struct Driven {
 pub struct DrivenWorker(Arc<WorkSession>);
 
 /// Has the thread of a partition panic in its next turn.
-pub fn end_by_a_panic(queues: &crate::Queues, partition: usize) {
-    let ask = Box::new(|_: &mut Turn<'_>| -> Answer { panic!("asked to") });
+pub fn end_by_a_panic(queues: &crate::worker::queues::Queues, partition: usize) {
+    let ask = Box::new(|_: &mut BatchTurn<'_>| -> OnCommit { panic!("asked to") });
     // One that has ended already is what was asked for.
     let _ = queues.inner.submit(partition, Submission::Ask(ask));
 }
@@ -47,7 +46,7 @@ fn lay_out(bytes: &mut Vec<u8>, part: &[u8]) -> std::ops::Range<u32> {
     start..bytes.len() as u32
 }
 
-impl Driven {
+impl DrivenPartition {
     /// Opens the log and begins an epoch, as at a start of Egret.
     ///
     /// # Errors
@@ -61,11 +60,11 @@ impl Driven {
     ) -> Result<Self, QueueError> {
         let (mut log, _) = FileLog::open_with(disk, config, Seq::FIRST, entropy.clone())?;
         let mut state = State::default();
-        begin::replay(&log, Seq::FIRST, 0, &mut state)?;
-        begin::begin_epoch(&mut log, &mut state, &*clock, &*entropy, grace_ms)?;
+        recovery::replay(&log, Seq::FIRST, 0, &mut state)?;
+        recovery::begin_epoch(&mut log, &mut state, &*clock, &*entropy, grace_ms)?;
         let reader = log.reader();
-        let shared = Arc::new(Shared {
-            shares: Shares::new(usize::MAX),
+        let shared = Arc::new(PartitionHandle {
+            shares: TenantBufferQuota::new(usize::MAX),
             inbox: Inbox::new(InboxLimits {
                 items_name: "queue.waiting_max",
                 items_max: 1_000,
@@ -78,13 +77,13 @@ impl Driven {
         });
         let ready = shared.ready.clone();
         let no_attachments = TenantShare::new(
-            ("queue.attachments_bytes_total_max", 0),
-            ("queue.tenant_attachments_bytes_max", 0),
+            Limit::new("queue.attachments_bytes_total_max", 0),
+            Limit::new("queue.tenant_attachments_bytes_max", 0),
         );
-        let shelf = Arc::new(Shelf::new(Path::new(""), no_attachments));
+        let shelf = Arc::new(AttachmentStore::new(Path::new(""), no_attachments));
         let peers = Arc::new(std::sync::OnceLock::from(vec![shared.clone()]));
         Ok(Self {
-            partition: Partition::new(Parts {
+            partition: Partition::new(PartitionParts {
                 // Snapshots have a real disk of their own: none is due.
                 upkeep: Upkeep::new(PathBuf::new(), shared.clone(), u64::MAX, 0),
                 shared,
@@ -94,17 +93,17 @@ impl Driven {
                 entropy,
                 dispatcher: Dispatcher::new(0, Arc::default(), Arc::default(), ready),
                 metrics: Arc::new(Metrics::register(&mut Registry::default(), shelf.clone())),
-                post: Post::new(peers, 0),
+                post: PartitionMailer::new(peers, 0),
                 partition: 0,
                 reserve_bytes: config.segment_bytes,
                 task_shares: TaskShares {
                     tasks: TenantShare::new(
-                        ("queue.tasks_max", u64::MAX),
-                        ("queue.tenant_tasks_max", 0),
+                        Limit::new("queue.tasks_max", u64::MAX),
+                        Limit::new("queue.tenant_tasks_max", 0),
                     ),
                     bytes: TenantShare::new(
-                        ("queue.tasks_bytes_max", u64::MAX),
-                        ("queue.tenant_tasks_bytes_max", 0),
+                        Limit::new("queue.tasks_bytes_max", u64::MAX),
+                        Limit::new("queue.tenant_tasks_bytes_max", 0),
                     ),
                 },
                 shelf,
@@ -120,7 +119,7 @@ impl Driven {
     /// What a start of Egret would fail with.
     pub fn replayed(&self) -> Result<State, QueueError> {
         let mut state = State::default();
-        begin::replay(&self.partition.log, Seq::FIRST, 0, &mut state)?;
+        recovery::replay(&self.partition.log, Seq::FIRST, 0, &mut state)?;
         Ok(state)
     }
 
@@ -130,16 +129,18 @@ impl Driven {
     /// Why it was not committed.
     pub fn put_queue(&mut self, id: u32, settings: &QueueSettings) -> Result<(), LogError> {
         let settings = Box::new(settings.clone());
-        self.push(Submission::Ask(Box::new(move |turn: &mut Turn<'_>| {
-            let put = turn.run(&Command::PutQueue {
-                queue: id,
-                tenant: "t",
-                name: "q",
-                settings,
-            });
-            assert_eq!(put, Ok(()));
-            Box::new(|_| {})
-        })));
+        self.push(Submission::Ask(Box::new(
+            move |turn: &mut BatchTurn<'_>| {
+                let put = turn.run(&Command::PutQueue {
+                    queue: id,
+                    tenant: "t",
+                    name: "q",
+                    settings,
+                });
+                assert_eq!(put, Ok(()));
+                Box::new(|_| {})
+            },
+        )));
         self.turn()
     }
 
@@ -164,8 +165,8 @@ impl Driven {
         self.enqueue_as(TENANT, tasks, Grouping::Separate, sink);
     }
 
-    /// The same with tasks that are made together or not at all: for each the places of earlier ones that it
-    /// waits for.
+    /// The same with tasks that are made together or not at all: for each the places of earlier
+    /// ones that it waits for.
     pub fn enqueue_chain(
         &mut self,
         tasks: &[(u64, Enqueue<'_>)],
@@ -183,23 +184,25 @@ impl Driven {
         sink: Arc<dyn ProduceSink>,
     ) {
         let mut bytes = Vec::new();
-        let items = tasks.iter().map(|(number, task)| Item {
-            number: *number,
-            queue: task.queue,
-            shard: task.shard,
-            priority: task.priority,
-            callback: task.callback,
-            run_at_ms: task.run_at_ms,
-            delay_ms: task.delay_ms,
-            key: task.key,
-            unique: task.unique,
-            origin: task.origin,
-            options: task.options,
-            tags: lay_out(&mut bytes, task.tags),
-            after: lay_out(&mut bytes, task.after),
-            content: lay_out(&mut bytes, task.content),
-        });
-        let items = items.collect();
+        let items = tasks
+            .iter()
+            .map(|(number, task)| Item {
+                number: *number,
+                queue: task.queue,
+                shard: task.shard,
+                priority: task.priority,
+                callback: task.callback,
+                run_at_ms: task.run_at_ms,
+                delay_ms: task.delay_ms,
+                key: task.key,
+                unique: task.unique,
+                origin: task.origin,
+                options: task.options,
+                tags: lay_out(&mut bytes, task.tags),
+                after: lay_out(&mut bytes, task.after),
+                content: lay_out(&mut bytes, task.content),
+            })
+            .collect();
         self.push(Submission::Enqueue(EnqueueBatch {
             grouping,
             tenant,
@@ -210,16 +213,22 @@ impl Driven {
     }
 
     /// Hands in a worker's reports, with the worker's numbers.
-    pub fn report(&mut self, reports: &[(u64, Lease, Said, &[u8])], sink: Arc<dyn ReportSink>) {
+    pub fn report(
+        &mut self,
+        reports: &[(u64, Lease, ReportKind, &[u8])],
+        sink: Arc<dyn ReportSink>,
+    ) {
         let mut bytes = Vec::new();
-        let items = reports.iter().map(|(number, lease, said, content)| Report {
-            number: *number,
-            lease: *lease,
-            said: *said,
-            attached: false,
-            content: lay_out(&mut bytes, content),
-        });
-        let items = items.collect();
+        let items = reports
+            .iter()
+            .map(|(number, lease, said, content)| Report {
+                number: *number,
+                lease: *lease,
+                said: *said,
+                attached: false,
+                content: lay_out(&mut bytes, content),
+            })
+            .collect();
         self.push(Submission::Report(ReportBatch {
             tenant: TENANT,
             owner: "t".into(),
@@ -238,13 +247,16 @@ impl Driven {
 
     /// The worker has room for so many more.
     pub fn add_credits(&mut self, worker: &DrivenWorker, count: u32) {
-        assert!(worker.0.add_credits(count), "more room than there is");
-        if worker.0.become_known(0) {
+        assert!(
+            worker.0.add_credits(count),
+            "more credits than a worker may have"
+        );
+        if worker.0.register_with(0) {
             self.push(Submission::Credits(worker.0.clone()));
         }
     }
 
-    /// One turn. After an error there is no other: everybody is told, as when the thread ends.
+    /// One turn. After an error there is no other: all sinks are notified, as when the thread ends.
     ///
     /// # Errors
     /// Why the partition cannot go on.

@@ -1,14 +1,14 @@
-//! What is let into a turn: as much as fits into one batch of the log, and new tasks only while there is
-//! room for work on those that are there.
+//! What is let into a turn: as much as fits into one batch of the log, and new tasks only while
+//! there is room for work on those that are there.
 
 use egret_base::{Condition, TenantShare};
 use egret_log::{Batch, Log};
 
-use super::Told;
-use crate::api::submit::Submission;
+use super::reply::PendingReply;
 use crate::error::QueueError;
-use crate::worker::ticks::Room;
-use crate::worker::waiting::Waiting;
+use crate::worker::admission_queue::FairQueue;
+use crate::worker::schedule_runner::TickBudget;
+use crate::worker::submission::Submission;
 
 /// Bytes of records in one turn, except that a single submission may be larger.
 const TURN_BYTES_MAX: usize = 4 << 20;
@@ -21,9 +21,9 @@ pub(crate) fn room_bytes(batch_bytes_max: usize) -> usize {
 /// The same while several tenants are at work.
 const CONTESTED_BYTES_MAX: usize = 512 << 10;
 
-/// See the module.
 pub(super) struct Intake {
-    /// Bytes of records; the rest of the largest batch is for what is due and for claims, which come after.
+    /// Bytes of records; the rest of the largest batch is for what is due and for claims, which
+    /// come after.
     pub room_bytes: usize,
     /// Bytes of records up to which tasks are handed out: one more claim always fits.
     pub claims_bytes: usize,
@@ -34,10 +34,11 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// As the log is now. What is let in once must find room: a turn whose new tasks the log does not take
-    /// would hold up the work that makes room. So the reserve is in hand before anything is let in, if anything is.
-    pub fn new(log: &impl Log, reserve_bytes: u64, takes_in: bool) -> Self {
-        let full = takes_in && log.secure(reserve_bytes).is_err();
+    /// As the log is now. What is let in once must find room: a turn whose new tasks the log does
+    /// not take would hold up the work that makes room. So the reserve is in hand before anything
+    /// is let in, if anything is.
+    pub(crate) fn new(log: &impl Log, reserve_bytes: u64, takes_in: bool) -> Self {
+        let full = takes_in && log.reserve(reserve_bytes).is_err();
         Self {
             takes_in,
             room_bytes: room_bytes(log.batch_bytes_max()),
@@ -49,19 +50,19 @@ impl Intake {
     }
 
     /// Notes whether there is room.
-    pub fn note(&self, log_full: &Condition) {
+    pub(crate) fn note(&self, log_full: &Condition) {
         if !self.takes_in {
             return;
         }
         match &self.full {
-            Some(error) => log_full.fail(error, "the queue takes no tasks in"),
-            None => log_full.recover("the queue has room for tasks again"),
+            Some(error) => log_full.fail(error, "the queue accepts no tasks"),
+            None => log_full.recover("the queue accepts tasks again"),
         }
     }
 
     /// What ticks may take: their tasks are new ones too, and most of the batch is for what waits.
-    pub fn room_for_ticks(&self, share: TenantShare, tasks: u64) -> Room {
-        Room {
+    pub(crate) fn room_for_ticks(&self, share: TenantShare, tasks: u64) -> TickBudget {
+        TickBudget {
             tasks: match self.full {
                 Some(_) => 0,
                 None => share.all.max.saturating_sub(tasks),
@@ -71,9 +72,9 @@ impl Intake {
         }
     }
 
-    /// Whether what comes next fits into this turn, which has `items` already, or into none. While several
-    /// tenants are at work, what is larger than a turn gets one of its own.
-    pub fn has_room(&self, waiting: &Waiting, items: usize, batch: &Batch) -> bool {
+    /// Whether what comes next fits into this turn, which has `items` already, or into none. While
+    /// several tenants are at work, what is larger than a turn gets one of its own.
+    pub(crate) fn has_room(&self, waiting: &FairQueue, items: usize, batch: &Batch) -> bool {
         let is_contested = waiting.is_contested();
         let turn_bytes = if is_contested {
             CONTESTED_BYTES_MAX
@@ -91,10 +92,10 @@ impl Intake {
     }
 
     /// Lets a submission in, or refuses it.
-    pub fn admit(&self, submission: Submission) -> Result<Submission, Told> {
+    pub(crate) fn admit(&self, submission: Submission) -> Result<Submission, PendingReply> {
         let size_bytes = submission.record_bytes();
         let too_large = (size_bytes > self.room_bytes).then_some(QueueError::TooLarge {
-            what: "what was sent at once",
+            what: "the request's part for one partition",
             size_bytes: size_bytes as u64,
             limit: "the largest batch of the log",
             max_bytes: self.room_bytes as u64,
@@ -105,12 +106,12 @@ impl Intake {
                 None => Ok(Submission::Enqueue(batch)),
                 Some(error) => {
                     let outcomes = refused(batch.items.iter().map(|item| item.number), error);
-                    Err(Told::Produced(batch.sink, outcomes))
+                    Err(PendingReply::Produced(batch.sink, outcomes))
                 }
             },
             (Submission::Report(batch), Some(error)) => {
                 let outcomes = refused(batch.items.iter().map(|item| item.number), error);
-                Err(Told::Reported(batch.sink, outcomes))
+                Err(PendingReply::Reported(batch.sink, outcomes))
             }
             (other, _) => Ok(other),
         }

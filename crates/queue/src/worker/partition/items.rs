@@ -2,40 +2,47 @@
 
 use egret_base::{Limit, LimitExceeded};
 
-use super::Told;
-use crate::api::share::TaskShares;
-use crate::api::sink::Enqueued as Outcome;
-use crate::api::submit::{EnqueueBatch, Grouping, Item, ReportBatch, Said, Unanswered};
-use crate::core::command::{Command, Enqueue, Held, Refusal};
-use crate::core::state::{Enqueued, State, TaskLoad};
+use super::reply::PendingReply;
+use crate::core::command::{Command, Enqueue, Refusal, TaskReport};
+use crate::core::state::{EnqueueOutcome, State, TaskLoad};
 use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::worker::dispatch::Dispatcher;
-use crate::worker::turn::Turn;
+use crate::worker::sinks::EnqueueReceipt as Outcome;
+use crate::worker::submission::{
+    EnqueueBatch, Grouping, Item, ReplyGuard, ReportBatch, ReportKind,
+};
+use crate::worker::task_shares::TaskShares;
+use crate::worker::turn::BatchTurn;
 
 /// Makes tasks, within the limits on tasks and on messages between those that wait for others.
-pub(super) fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch, limits: &IntakeLimits) -> Told {
-    let unanswered = Unanswered(Some(batch));
+pub(super) fn enqueue(
+    turn: &mut BatchTurn<'_>,
+    batch: EnqueueBatch,
+    limits: &IntakeLimits,
+) -> PendingReply {
+    let unanswered = ReplyGuard(Some(batch));
     let batch = unanswered.get();
     let outcomes = match &batch.grouping {
         Grouping::Separate => enqueue_separately(turn, batch, Some(limits)),
         Grouping::Promised => enqueue_separately(turn, batch, None),
         Grouping::Chain(links) => enqueue_chain(turn, batch, links, limits),
     };
-    Told::Produced(unanswered.answered().sink, outcomes)
+    PendingReply::Produced(unanswered.answered().sink, outcomes)
 }
 
 type Outcomes = Vec<(u64, Result<Outcome, QueueError>)>;
 
 fn enqueue_separately(
-    turn: &mut Turn<'_>,
+    turn: &mut BatchTurn<'_>,
     batch: &EnqueueBatch,
     limits: Option<&IntakeLimits>,
 ) -> Outcomes {
     let mut outcomes = Vec::with_capacity(batch.items.len());
     for item in &batch.items {
         let messages = u64::from(!item.after.is_empty());
-        // A task that was made before takes no room: whoever repeats a call at a limit gets its first answer.
+        // A task that was made before takes no room: a caller that repeats a call at a limit gets
+        // the first answer.
         let limits = limits.filter(|_| !is_known(turn.state, item));
         let room = limits.map_or(Ok(()), |limits| {
             limits.check(turn.state, item.queue, item.load(), messages)
@@ -54,7 +61,7 @@ fn enqueue_separately(
 /// Makes every task of a chain, or none and says why. Whatever could refuse one is asked before the
 /// first is made.
 fn enqueue_chain(
-    turn: &mut Turn<'_>,
+    turn: &mut BatchTurn<'_>,
     batch: &EnqueueBatch,
     links: &[Vec<u32>],
     limits: &IntakeLimits,
@@ -94,11 +101,11 @@ fn check_chain(
 ) -> Result<(), QueueError> {
     let members = batch.items.iter().zip(links);
     // Tasks that were made before take no room.
-    let new = members.filter(|(item, _)| !is_known(state, item));
-    let new: Vec<(&Item, &Vec<u32>)> = new.collect();
-    let messages = new.iter();
-    let messages = messages.map(|(item, links)| item.after.len() / 16 + links.len());
-    let messages = messages.sum::<usize>() as u64;
+    let new: Vec<(&Item, &Vec<u32>)> = members.filter(|(item, _)| !is_known(state, item)).collect();
+    let messages = new
+        .iter()
+        .map(|(item, links)| item.after.len() / 16 + links.len())
+        .sum::<usize>() as u64;
     let mut more: TaskLoad = new.iter().map(|(item, _)| item.load()).sum();
     let links = new.iter().map(|(_, links)| links.len()).sum::<usize>();
     more.bytes += (links * size_of::<TaskId>()) as u64;
@@ -139,18 +146,22 @@ impl IntakeLimits {
     }
 }
 
-fn outcome_of(state: &State, enqueued: Enqueued) -> Outcome {
+fn outcome_of(state: &State, enqueued: EnqueueOutcome) -> Outcome {
     let (task, replayed) = match enqueued {
-        Enqueued::Made(task) => (task, false),
-        Enqueued::Replayed(task) => (task, true),
+        EnqueueOutcome::Made(task) => (task, false),
+        EnqueueOutcome::Replayed(task) => (task, true),
     };
     Outcome {
         id: state.id(task),
         replayed,
     }
 }
-pub(super) fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut Dispatcher) -> Told {
-    let unanswered = Unanswered(Some(batch));
+pub(super) fn report(
+    turn: &mut BatchTurn<'_>,
+    batch: ReportBatch,
+    dispatcher: &mut Dispatcher,
+) -> PendingReply {
+    let unanswered = ReplyGuard(Some(batch));
     let batch = unanswered.get();
     let mut outcomes = Vec::with_capacity(batch.items.len());
     for item in &batch.items {
@@ -165,31 +176,31 @@ pub(super) fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut D
         });
         let reported = match item.said {
             _ if is_foreign => Err(Refusal::LeaseLost),
-            Said::Complete if item.attached => turn.complete_attached(&held),
-            Said::Complete => turn.complete(&held),
-            Said::Heartbeat { lease_ms: 0 } => {
+            ReportKind::Complete if item.attached => turn.complete_attached(&held),
+            ReportKind::Complete => turn.complete(&held),
+            ReportKind::Heartbeat { lease_ms: 0 } => {
                 let lease_ms = turn.state.lease_ms_of(held.number).unwrap_or_default();
                 turn.report(&Command::Heartbeat { held, lease_ms })
             }
             said => turn.report(&command_of(said, held)),
         };
-        if reported.is_ok() && !matches!(item.said, Said::Heartbeat { .. }) {
+        if reported.is_ok() && !matches!(item.said, ReportKind::Heartbeat { .. }) {
             dispatcher.forget(item.lease.token);
         }
         outcomes.push((item.number, reported.map_err(QueueError::from)));
     }
-    Told::Reported(unanswered.answered().sink, outcomes)
+    PendingReply::Reported(unanswered.answered().sink, outcomes)
 }
 
-fn command_of(said: Said, held: Held<'_>) -> Command<'_> {
+fn command_of(said: ReportKind, held: TaskReport<'_>) -> Command<'_> {
     match said {
-        Said::Complete => Command::Complete(held),
-        Said::Fail { permanent } => Command::Fail { held, permanent },
-        Said::Defer { delay_ms, how } => Command::Defer {
+        ReportKind::Complete => Command::Complete(held),
+        ReportKind::Fail { permanent } => Command::Fail { held, permanent },
+        ReportKind::Defer { delay_ms, how } => Command::Defer {
             held,
             delay_ms,
             how,
         },
-        Said::Heartbeat { lease_ms } => Command::Heartbeat { held, lease_ms },
+        ReportKind::Heartbeat { lease_ms } => Command::Heartbeat { held, lease_ms },
     }
 }

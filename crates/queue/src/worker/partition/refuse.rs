@@ -9,19 +9,19 @@ impl<L: Log + 'static> Partition<L> {
         }
         for told in self.told.drain(..) {
             match told {
-                Told::Produced(sink, mut outcomes) => {
+                PendingReply::Produced(sink, mut outcomes) => {
                     for (_, outcome) in &mut outcomes {
                         *outcome = Err(error.clone());
                     }
                     sink.outcomes(&outcomes);
                 }
-                Told::Reported(sink, mut outcomes) => {
+                PendingReply::Reported(sink, mut outcomes) => {
                     for (_, outcome) in &mut outcomes {
                         *outcome = Err(error.clone());
                     }
                     sink.reported(&outcomes);
                 }
-                Told::Asked(answer) => answer(Err(error.clone())),
+                PendingReply::Asked(answer) => answer(Err(error.clone())),
             }
         }
     }
@@ -34,7 +34,7 @@ impl<L: Log + 'static> Partition<L> {
                 Submission::Detach(_, Some(answer)) | Submission::Once(_, answer) => {
                     answer(Err(error.clone()));
                 }
-                // Whoever asked sees that their answer was dropped.
+                // The callers see that their answer was dropped.
                 _ => {}
             }
         }

@@ -1,20 +1,25 @@
 //! The turn in which a partition's time becomes another one.
 
-use super::*;
-use crate::worker::steady::ClockStep;
+use crate::core::command::Command;
+use crate::worker::dispatch::Dispatcher;
+use crate::worker::monotonic_clock::ClockStep;
+use crate::worker::partition_handle::ReadRecord;
+use crate::worker::schedule_runner::ScheduleRunner;
+use crate::worker::turn::BatchTurn;
 
 /// Moves the partition's time, and everything in and beside its state that waits for a time.
 pub(super) fn step_clock(
-    turn: &mut Turn<'_>,
+    turn: &mut BatchTurn<'_>,
     step: ClockStep,
-    ticks: &mut Ticks,
+    ticks: &mut ScheduleRunner,
     dispatcher: &mut Dispatcher,
     read: &ReadRecord,
 ) {
     tracing::info!(
         by_ms = step.by_ms,
         now = %step.now,
-        "a partition's time moves with the clock; delays and leases go on counting what has elapsed"
+        "the clock was corrected: the times of a partition are shifted; delays and leases keep \
+         their remaining time"
     );
     let stepped = turn.run(&Command::Step { by_ms: step.by_ms });
     debug_assert!(stepped.is_ok(), "a step is not refused");

@@ -6,9 +6,9 @@ const MEGABYTE: u64 = 1 << 20;
 
 /// Segments of `file_bytes` with a thousand sequence numbers each, of which `records` were kept and
 /// `count` are in use.
-fn segments(number: u64, file_bytes: u64, records: u64, count: u64) -> Vec<Live> {
+fn segments(number: u64, file_bytes: u64, records: u64, count: u64) -> Vec<LiveRecords> {
     let segment = |at: u64| {
-        let mut one = Live::new(SegmentInfo {
+        let mut one = LiveRecords::new(SegmentInfo {
             first: Seq(at * 1_000 + 1),
             last: Seq(at * 1_000 + 1_000),
             file_bytes,
@@ -23,7 +23,7 @@ fn segments(number: u64, file_bytes: u64, records: u64, count: u64) -> Vec<Live>
     (0..number).map(segment).collect()
 }
 
-fn lengths(segments: Vec<Live>) -> Vec<usize> {
+fn lengths(segments: Vec<LiveRecords>) -> Vec<usize> {
     let runs = plan(segments.into_iter());
     runs.iter().map(Vec::len).collect()
 }

@@ -21,9 +21,10 @@ impl Model {
     }
 
     pub(super) fn ask_again(&mut self) {
-        let waiting = self.tasks.values();
-        let waiting = waiting.filter(|task| task.state == TaskState::Waiting);
-        let waiting: Vec<_> = waiting
+        let waiting: Vec<_> = self
+            .tasks
+            .values()
+            .filter(|task| task.state == TaskState::Waiting)
             .map(|task| (task.this, task.waits.clone()))
             .collect();
         for (this, tasks) in waiting {

@@ -1,13 +1,14 @@
 //! What is due. How much of it is done at once, and which kind first, is for the core to choose.
 
 use egret_queue::core::command::Refusal;
-use egret_queue::core::state::{Change, State};
+use egret_queue::core::state::{State, StateChange};
 use egret_queue::model::{AttemptEnd, TaskState};
 
 use super::{Answer, Model};
 
 impl Model {
-    /// The time is another one: as much is left of everything as before, but for what has a time of day.
+    /// The time is another one: as much is left of everything as before, but for what has a time of
+    /// day.
     pub(super) fn step_clock(&mut self, by_ms: i64) {
         let shift = |ms: &mut u64| {
             if *ms > 0 && *ms < u64::MAX {
@@ -84,7 +85,7 @@ impl Model {
     }
 
     /// One thing that was due.
-    fn happen(&mut self, change: &Change, after: &State) {
+    fn happen(&mut self, change: &StateChange, after: &State) {
         let number = change.task.number;
         let task = &self.tasks[&number];
         let queue = &self.queues[&task.queue];
@@ -144,9 +145,10 @@ impl Model {
             is_over || !in_grace,
             "{number} loses its lease in the time of grace"
         );
-        let end = match is_over {
-            true => AttemptEnd::TimedOut,
-            false => AttemptEnd::LeaseExpired,
+        let end = if is_over {
+            AttemptEnd::TimedOut
+        } else {
+            AttemptEnd::LeaseExpired
         };
         self.lose_lease(number, end);
         self.exit(number);
@@ -166,8 +168,10 @@ impl Model {
             .tasks
             .values()
             .filter(|one| one.state == TaskState::Leased);
-        let due = leased.filter(|one| one.at_ms <= now_ms);
-        let due: Vec<u64> = due.map(|one| one.this.number).collect();
+        let due: Vec<u64> = leased
+            .filter(|one| one.at_ms <= now_ms)
+            .map(|one| one.this.number)
+            .collect();
         for number in due {
             let place = after.place_of(number).expect("it is leased");
             let at_ms = after.entry(place).at_ms;
@@ -184,10 +188,13 @@ impl Model {
         }
     }
 
-    /// When something must happen. What is due already and has no effect that can be seen is left out.
+    /// When something must happen. What is due already and has no effect that can be seen is left
+    /// out.
     pub fn next_due_ms(&self) -> Option<u64> {
-        let timed = self.tasks.values();
-        let timed = timed.filter(|one| matches!(one.state, TaskState::Delayed | TaskState::Leased));
+        let timed = self
+            .tasks
+            .values()
+            .filter(|one| matches!(one.state, TaskState::Delayed | TaskState::Leased));
         let uniques = self.uniques.values().map(|(_, until_ms)| *until_ms);
         let mut due: Vec<u64> = timed.map(|one| one.at_ms).collect();
         due.extend(uniques.filter(|until_ms| *until_ms > self.now_ms));

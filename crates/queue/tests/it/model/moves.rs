@@ -2,7 +2,7 @@
 
 use egret_queue::core::command::{Enqueue, PutSchedule, Refusal};
 use egret_queue::core::state::{
-    About, CALLBACKS, Change, LostLease, Purged, TaskRef, callback_key,
+    CALLBACKS, EndedTask, LostLease, PurgeResult, StateChange, TaskRef, callback_key,
 };
 use egret_queue::model::{AttemptEnd, TaskId, TaskState};
 
@@ -95,7 +95,7 @@ impl Model {
 
     fn note(&mut self, number: u64, state: Option<TaskState>) {
         let task = &self.tasks[&number];
-        self.changes.push(Change {
+        self.changes.push(StateChange {
             task: task.this,
             queue: task.queue,
             state,
@@ -173,15 +173,17 @@ impl Model {
                 ..Enqueue::default()
             };
             let told = self.make(content, &new);
-            let about = About {
+            let about = EndedTask {
                 task: this,
                 queue,
                 state,
             };
             self.tasks.get_mut(&told.number).expect("just made").about = Some(about);
         }
-        let most = self.queues[&queue].settings.retention(state);
-        let most = most.map_or(0, |retention| retention.count) as usize;
+        let most = self.queues[&queue]
+            .settings
+            .retention(state)
+            .map_or(0, |retention| retention.count) as usize;
         let list = self.list(queue, state);
         if most > 0 && list.len() > most {
             self.erase(list[0]);
@@ -196,7 +198,7 @@ impl Model {
     }
 
     pub(super) fn lose_lease(&mut self, number: u64, end: AttemptEnd) {
-        self.note_past(number, end, (0, 0));
+        self.note_past(number, end, 0, 0);
         let task = self.tasks.get_mut(&number).expect("a task that moves");
         self.lost.push(LostLease {
             task: task.this,
@@ -206,7 +208,7 @@ impl Model {
     }
 
     /// Notes how an attempt ended, with the record of the worker's words and their bytes.
-    pub(super) fn note_past(&mut self, number: u64, end: AttemptEnd, (record, bytes): (u64, u64)) {
+    pub(super) fn note_past(&mut self, number: u64, end: AttemptEnd, record: u64, bytes: u64) {
         let now_ms = self.now_ms;
         let task = self.tasks.get_mut(&number).expect("a task that moves");
         let past = Attempt {
@@ -292,13 +294,13 @@ impl Model {
             }
             while let Some(oldest) = self.list(id, state).first().copied() {
                 if tasks == count {
-                    return Ok(Answer::Purged(Purged { tasks, more: true }));
+                    return Ok(Answer::Purged(PurgeResult { tasks, more: true }));
                 }
                 self.remove(oldest);
                 tasks += 1;
             }
         }
-        Ok(Answer::Purged(Purged { tasks, more: false }))
+        Ok(Answer::Purged(PurgeResult { tasks, more: false }))
     }
 
     // ---- Schedules. ----
@@ -333,7 +335,8 @@ impl Model {
         &mut self,
         tenant: &str,
         name: &str,
-        (tick_ms, next_ms): (u64, u64),
+        tick_ms: u64,
+        next_ms: u64,
         tasks: u32,
     ) -> Result<Answer, Refusal> {
         let schedule = self.schedule_mut(tenant, name)?;

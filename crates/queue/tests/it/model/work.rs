@@ -1,12 +1,12 @@
 //! Handing out, reports, and whose turn it is.
 
-use egret_queue::core::command::{Command, Defer, Held, Refusal};
-use egret_queue::core::state::{Claimed, State};
+use egret_queue::core::command::{Command, Defer, Refusal, TaskReport};
+use egret_queue::core::state::{ClaimedTask, State};
 use egret_queue::model::{AttemptEnd, Backoff, Jitter, TaskState};
 
 use super::{Answer, Model};
 
-enum Holder {
+enum ReportMatch {
     Now,
     Before,
 }
@@ -50,11 +50,12 @@ impl Model {
 
     /// After a change of settings: keys that may begin now come in the order of their first tasks.
     pub(super) fn reconsider_keys(&mut self, queue: u32) {
-        let lanes = self
+        let mut lanes: Vec<_> = self
             .lanes
             .iter()
-            .filter(|((of, ..), lane)| *of == queue && !lane.is_empty());
-        let mut lanes: Vec<_> = lanes.map(|(id, lane)| (lane[0], *id)).collect();
+            .filter(|((of, ..), lane)| *of == queue && !lane.is_empty())
+            .map(|(id, lane)| (lane[0], *id))
+            .collect();
         lanes.sort_unstable();
         for (_, (_, key, priority)) in lanes {
             if !self.may_begin(queue, key) {
@@ -161,7 +162,7 @@ impl Model {
         assert!(few, "{of_key} tasks of one key are leased");
     }
 
-    fn lease(&mut self, number: u64, worker: &str, lease_ms: u64, token: u64) -> Claimed {
+    fn lease(&mut self, number: u64, worker: &str, lease_ms: u64, token: u64) -> ClaimedTask {
         let fresh = token != 0 && self.tokens.insert(token);
         assert!(fresh, "the token {token:#x} has been given before");
         let until_ms = self.lease_end(number, self.now_ms, lease_ms);
@@ -172,7 +173,7 @@ impl Model {
         (task.token, task.at_ms, task.started_ms) = (token, until_ms, now_ms);
         task.worker = worker.to_owned();
         task.leased_before = true;
-        let claimed = Claimed {
+        let claimed = ClaimedTask {
             task: task.this,
             record: task.record,
             queue: task.queue,
@@ -200,18 +201,18 @@ impl Model {
 
     // ---- Reports. ----
 
-    fn holder(&self, held: &Held<'_>, command: &Command<'_>) -> Result<Holder, Refusal> {
+    fn holder(&self, held: &TaskReport<'_>, command: &Command<'_>) -> Result<ReportMatch, Refusal> {
         let task = self.tasks.get(&held.number).ok_or(Refusal::LeaseLost)?;
         if held.token == 0 || task.token != held.token {
             return Err(Refusal::LeaseLost);
         }
         let completes = matches!(command, Command::Complete(_) | Command::CompleteAttached(_));
         match (task.state, command) {
-            (TaskState::Leased, _) => Ok(Holder::Now),
+            (TaskState::Leased, _) => Ok(ReportMatch::Now),
             (_, Command::Heartbeat { .. }) => Err(Refusal::LeaseLost),
-            (TaskState::Completed, _) if completes => Ok(Holder::Before),
+            (TaskState::Completed, _) if completes => Ok(ReportMatch::Before),
             (TaskState::Delayed | TaskState::Ready | TaskState::Dead, _) if !completes => {
-                Ok(Holder::Before)
+                Ok(ReportMatch::Before)
             }
             _ => Err(Refusal::LeaseLost),
         }
@@ -230,12 +231,12 @@ impl Model {
             Command::Heartbeat { held, .. } => held,
             other => panic!("{other:?} is no report"),
         };
-        if let Holder::Before = self.holder(held, command)? {
+        if let ReportMatch::Before = self.holder(held, command)? {
             return Ok(Answer::Reported(false));
         }
         let number = held.number;
         let bytes = held.content.len() as u64;
-        let words = (if bytes == 0 { 0 } else { seq }, bytes);
+        let record = if bytes == 0 { 0 } else { seq };
         match command {
             Command::Heartbeat { lease_ms, .. } => {
                 let until_ms = self.lease_end(number, self.tasks[&number].started_ms, *lease_ms);
@@ -251,31 +252,33 @@ impl Model {
             }
             Command::Fail { permanent, .. } => {
                 self.exit(number);
-                self.note_past(number, AttemptEnd::Failed, words);
+                self.note_past(number, AttemptEnd::Failed, record, bytes);
                 if *permanent || self.tasks[&number].attempts >= self.max_attempts(number) {
-                    self.end(number, TaskState::Dead, words.0);
+                    self.end(number, TaskState::Dead, record);
                 } else {
                     self.back_off(number, after);
                 }
             }
-            Command::Defer { delay_ms, how, .. } => self.put_back(number, *how, *delay_ms, words),
+            Command::Defer { delay_ms, how, .. } => {
+                self.put_back(number, *how, *delay_ms, record, bytes)
+            }
             other => panic!("{other:?} is no report"),
         }
         Ok(Answer::Reported(true))
     }
 
-    fn put_back(&mut self, number: u64, how: Defer, delay_ms: u64, words: (u64, u64)) {
+    fn put_back(&mut self, number: u64, how: Defer, delay_ms: u64, record: u64, bytes: u64) {
         self.exit(number);
         let end = match how {
             Defer::Nack => AttemptEnd::Nacked,
             Defer::Snooze => AttemptEnd::Snoozed,
             Defer::Release => AttemptEnd::Released,
         };
-        self.note_past(number, end, words);
+        self.note_past(number, end, record, bytes);
         if how != Defer::Nack {
             self.tasks.get_mut(&number).expect("it is leased").attempts -= 1;
         } else if self.tasks[&number].attempts >= self.max_attempts(number) {
-            self.end(number, TaskState::Dead, words.0);
+            self.end(number, TaskState::Dead, record);
             return;
         }
         match delay_ms {
@@ -309,7 +312,7 @@ impl Model {
         let next = told.find(|change| change.task.number == number);
         let chosen = match next.and_then(|change| change.state) {
             Some(TaskState::Ready) => 0,
-            // With its queue gone at once nobody can tell.
+            // With its queue gone the delay cannot be known.
             _ => entry.map_or(least.max(1), |entry| entry.at_ms - now_ms),
         };
         let allowed = (least..=most).contains(&chosen);

@@ -1,10 +1,11 @@
-//! Whoever may enqueue bounds neither the reader's memory nor what it holds: the reader does.
+//! The reader, not the roles that may enqueue, bounds its memory and the queues that it holds.
 
 use std::collections::BTreeSet;
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
+use egret_base::test_support::eventually;
 use egret_postgres::tokio_postgres::Client;
-use egret_queue::QueueConfig;
+use egret_queue::{OutboxView, QueueConfig};
 
 use super::rig::{Rig, config, count, payloads};
 
@@ -92,7 +93,7 @@ async fn a_chain_has_its_bytes_bounded_where_it_is_made_and_where_it_is_read() {
     let rig = Rig::install_with(
         18,
         QueueConfig {
-            chain_bytes_max: Size(1_500),
+            chain_bytes_max: ByteSize(1_500),
             ..config()
         },
     )
@@ -119,14 +120,17 @@ async fn a_chain_has_its_bytes_bounded_where_it_is_made_and_where_it_is_read() {
     let aside = "SELECT count(*) FROM egret.outbox_rejected
                  WHERE chain IS NOT NULL AND code = 'payload_too_large' AND reason LIKE '%queue.chain_bytes_max is 1500%'
                    AND octet_length(payload) IN (4, 600)";
-    let codes = rig
+    let codes: Vec<String> = rig
         .client
         .query(
             "SELECT code || ': ' || reason FROM egret.outbox_rejected",
             &[],
         )
-        .await;
-    let codes: Vec<String> = codes.unwrap().iter().map(|row| row.get(0)).collect();
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
     assert_eq!(count(&rig.client, aside).await, 20, "{codes:?}");
     rig.stop().await;
 }
@@ -153,13 +157,11 @@ async fn queues_that_cannot_be_created_are_held_up_to_a_bound() {
     egret_base::lifecycle::Service::start(&rig.outbox)
         .await
         .unwrap();
-    while rig.view().await.waiting != 100 {
-        tokio::task::yield_now().await;
-    }
+    rig.await_view("100 rows wait", |view| view.waiting == 100)
+        .await;
     assert_eq!(payloads(&rig.queues, "q").await, ["1"]);
-    while rig.view().await.held.len() != 100 {
-        tokio::task::yield_now().await;
-    }
+    rig.await_view("100 queues are held", |view| view.held.len() == 100)
+        .await;
     let view = rig.view().await;
     assert_eq!(view.rejected, 47, "three were created");
     let aside = "SELECT count(*) FROM egret.outbox_rejected WHERE reason LIKE '%queue.queues_max%'
@@ -213,12 +215,10 @@ async fn a_role_that_makes_up_queues_leaves_places_for_those_of_others() {
     egret_base::lifecycle::Service::start(&rig.outbox)
         .await
         .unwrap();
-    while rig.view().await.held.len() != 103 {
-        tokio::task::yield_now().await;
-    }
-    while rig.view().await.rejected != 50 {
-        tokio::task::yield_now().await;
-    }
+    rig.await_view("103 queues are held", |view| view.held.len() == 103)
+        .await;
+    rig.await_view("50 rows are rejected", |view| view.rejected == 50)
+        .await;
     let modest = format!(
         "SELECT count(*) FROM egret.outbox WHERE enqueued_by = '{}'",
         roles[1]
@@ -240,9 +240,10 @@ async fn rows_of_queues_that_cannot_be_created_now_wait_and_hold_up_no_others() 
     )
     .await;
     egret_queue::testing::end_by_a_panic(&rig.queues, 1);
-    while egret_base::lifecycle::Service::failed_parts(&rig.queues).is_empty() {
-        tokio::task::yield_now().await;
-    }
+    eventually("a partition has failed", async || {
+        !egret_base::lifecycle::Service::failed_parts(&rig.queues).is_empty()
+    })
+    .await;
     let roles = roles(&rig).await;
     let new = "SELECT egret.enqueue('new-' || n, '0') FROM generate_series(1, 1100) AS n";
     run_as(&rig, &roles[0], new).await;
@@ -252,16 +253,14 @@ async fn rows_of_queues_that_cannot_be_created_now_wait_and_hold_up_no_others() 
     egret_base::lifecycle::Service::start(&rig.outbox)
         .await
         .unwrap();
-    while payloads(&rig.queues, "q").await.is_empty() {
-        tokio::task::yield_now().await;
-    }
-    let view = loop {
-        let view = rig.view().await;
-        if view.reader != "reading" {
-            break view;
-        }
-        tokio::task::yield_now().await;
-    };
+    eventually("a task is in the queue", async || {
+        !payloads(&rig.queues, "q").await.is_empty()
+    })
+    .await;
+    let is_hindered = |view: &OutboxView| view.reader != "reading";
+    let view = rig
+        .await_view("the reader says what waits", is_hindered)
+        .await;
     let reason = format!("rows of role {} wait", roles[0]);
     assert!(view.reader.contains(&reason), "{}", view.reader);
     assert_eq!(view.rejected, 0);

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use egret_base::test_support::eventually;
 use egret_postgres::migrate::{Migration, migrate};
 use egret_postgres::test_support::TestDatabase;
 use egret_queue::SettingsChange;
 use egret_queue::model::TaskState;
 
-use super::rig::{Quiet, Rig, TENANT, config, count, outbox, payloads, queues_in};
+use super::rig::{NoopOutboxSteps, Rig, TENANT, config, count, outbox, payloads, queues_in};
 
 /// Enqueues three rows of which the third waits for both others, and the second for the first.
 const THREE: &str = r#"
@@ -53,9 +54,10 @@ async fn a_chain_of_which_a_queue_takes_nothing_waits_as_a_whole() {
     rig.client.batch_execute(THREE).await.unwrap();
     let alone = "SELECT egret.enqueue('q', '4')";
     rig.client.batch_execute(alone).await.unwrap();
-    while rig.tasks("q").await.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    eventually("a task is in the queue", async || {
+        !rig.tasks("q").await.is_empty()
+    })
+    .await;
     assert_eq!(payloads(&rig.queues, "q").await, ["4"]);
     let resumed = rig.queues.set_flow(TENANT, "other", None, Some(false));
     resumed.await.unwrap();
@@ -129,7 +131,7 @@ async fn an_outbox_of_an_earlier_egret_keeps_its_rows_its_rights_and_what_depend
     let queues = queues_in(directory.path(), config()).await;
     let mut connection = database.connection();
     connection.application_name("egret/queue");
-    let outbox = outbox(&queues, connection, Arc::new(Quiet));
+    let outbox = outbox(&queues, connection, Arc::new(NoopOutboxSteps));
     outbox.install(None, &[]).await.unwrap();
     let may = "SELECT count(*) FROM pg_proc, aclexplode(proacl) AS acl
                WHERE pronamespace = 'egret'::regnamespace AND proname = 'enqueue' AND acl.grantee = 0";

@@ -1,7 +1,7 @@
 //! kill -9 of the process that reads, before each of its steps.
 //!
-//! The test binary runs itself again as a child, which ends itself with SIGKILL just before the step
-//! it is told; the parent then reads on with an engine on what is left.
+//! The test binary runs itself again as a child, which ends itself with SIGKILL just before the
+//! step it is told; the parent then reads on with an engine on what is left.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use egret_base::lifecycle::Service;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Config;
-use egret_queue::{OutboxSteps, QueueConfig};
+use egret_queue::{DurabilityMode, OutboxSteps, QueueConfig};
 
-use super::rig::{self, Quiet, payloads};
+use super::rig::{self, NoopOutboxSteps, payloads};
 
 const DIRECTORY: &str = "EGRET_TEST_OUTBOX_DIRECTORY";
 const DATABASE: &str = "EGRET_TEST_OUTBOX_DATABASE";
@@ -37,9 +37,9 @@ impl OutboxSteps for Crash {
 
 fn config() -> QueueConfig {
     QueueConfig {
-        // What is acknowledged is there after a crash of the process, whatever the durability; this is
-        // how it is by default.
-        durability: "fsync".to_owned(),
+        // What is acknowledged is there after a crash of the process, whatever the durability; this
+        // is how it is by default.
+        durability: DurabilityMode::Fsync,
         ..rig::config()
     }
 }
@@ -70,7 +70,7 @@ async fn a_crash_between_enqueue_and_delete_makes_no_second_task() {
         let database = TestDatabase::create(major).await;
         let directory = tempfile::tempdir().unwrap();
         let queues = rig::queues_in(directory.path(), config()).await;
-        let installing = rig::outbox(&queues, database.connection(), Arc::new(Quiet));
+        let installing = rig::outbox(&queues, database.connection(), Arc::new(NoopOutboxSteps));
         installing.install(None, &[]).await.unwrap();
         queues.stop().await;
         let client = database.connect().await;
@@ -113,7 +113,7 @@ async fn a_crash_between_enqueue_and_delete_makes_no_second_task() {
 
         let queues = rig::queues_in(directory.path(), config()).await;
         let before = rig::tasks(&queues, "q").await.len();
-        let outbox = rig::outbox(&queues, database.connection(), Arc::new(Quiet));
+        let outbox = rig::outbox(&queues, database.connection(), Arc::new(NoopOutboxSteps));
         outbox.start().await.unwrap();
         rig::drained(&client).await;
         let expected: Vec<String> = (1_000..3_500).map(|number| number.to_string()).collect();

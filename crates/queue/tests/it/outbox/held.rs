@@ -1,16 +1,18 @@
-//! However many rows of one role are held, they cost nothing where rows of others are looked for or linked.
+//! However many rows of one role are held, they cost nothing where rows of others are looked for or
+//! linked.
 
 use egret_postgres::tokio_postgres::Client;
 use serde_json::Value;
 
 use super::rig::Rig;
 
-/// Rows of role `greedy`, each for a queue of its own that does not exist. A walk over them reads a block for every
-/// few of them, a step of an index for each at least one.
+/// Rows of role `greedy`, each for a queue of its own that does not exist. A walk over them reads a
+/// block for every few of them, a step of an index for each at least one.
 const HELD_ROWS: &str = "INSERT INTO egret.outbox (queue, payload, is_json, enqueued_by)
                          SELECT 'made-up-' || n, '', false, 'greedy' FROM generate_series(1, 40000) AS n";
 
-/// What reads this many blocks has walked over no rows that are held: a step of the index reads three of them.
+/// What reads this many blocks has walked over no rows that are held: a step of the index reads
+/// three of them.
 const FEW_BLOCKS: u64 = 200;
 
 /// The plan of a statement that was run, and how many blocks it read.

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::settings::Span;
-use egret_base::test_support::ConditionLog;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::{ConditionLog, eventually};
 use egret_base::{Entropy, SeededEntropy, TaskRequest, TaskSink};
 use egret_queue::{QueueConfig, SettingsChange};
 
-use super::rig::{self, Quiet, Rig, TENANT, count, payloads};
+use super::rig::{self, NoopOutboxSteps, Rig, TENANT, payloads};
 
 fn below(entropy: &SeededEntropy, bound: u64) -> u64 {
     let mut bytes = [0; 8];
@@ -104,9 +104,8 @@ async fn rows_that_the_queue_refuses_for_good_are_put_aside() {
     made.await.unwrap();
     let (_, again) = rig.outbox.retry_rejected(None).await.unwrap();
     assert_eq!(again, 5);
-    while rig.view().await.rejected < 4 {
-        tokio::task::yield_now().await;
-    }
+    rig.await_view("four rows are rejected", |view| view.rejected >= 4)
+        .await;
     assert_eq!(payloads(&rig.queues, "nowhere").await, ["1"]);
     rig.stop().await;
 }
@@ -129,9 +128,8 @@ async fn a_queue_that_takes_nothing_in_holds_its_rows_and_no_others() {
         .await
         .unwrap();
     let others = "SELECT count(*) FROM egret.outbox WHERE queue = 'q'";
-    while count(&rig.client, others).await > 0 {
-        tokio::task::yield_now().await;
-    }
+    rig.await_count("all other rows are read", others, |count| count == 0)
+        .await;
     let view = rig.view().await;
     assert_eq!((view.waiting, &*view.reader), (1_500, "reading"));
     assert!(view.held["drained"].contains("draining"), "{view:?}");
@@ -154,20 +152,24 @@ async fn a_queue_that_takes_nothing_in_holds_its_rows_and_no_others() {
 async fn one_egret_reads_and_another_takes_over() {
     let rig = Rig::start(18).await;
     let log = ConditionLog::watch("outbox_unreachable", &rig.database.name);
-    while rig.view().await.reader != "reading" {
-        tokio::task::yield_now().await;
-    }
+    rig.await_reading().await;
     let directory = tempfile::tempdir().unwrap();
     let other_queues = rig::queues_in(directory.path(), rig::config()).await;
-    let other = rig::outbox(&other_queues, rig.database.connection(), Arc::new(Quiet));
+    let other = rig::outbox(
+        &other_queues,
+        rig.database.connection(),
+        Arc::new(NoopOutboxSteps),
+    );
     other.start().await.unwrap();
-    loop {
+    eventually("the other outbox names the Egret that reads", async || {
         let views = other.list().await.unwrap().outboxes;
         if views[0].reader.contains("another egret reads this outbox") {
-            break;
+            Ok(())
+        } else {
+            Err(views)
         }
-        tokio::task::yield_now().await;
-    }
+    })
+    .await;
     let enqueue = "SELECT egret.enqueue('q', '1')";
     rig.client.batch_execute(enqueue).await.unwrap();
     rig.drained().await;
@@ -177,7 +179,7 @@ async fn one_egret_reads_and_another_takes_over() {
     rig.client.batch_execute(enqueue).await.unwrap();
     rig.drained().await;
     assert_eq!(rig::tasks(&other_queues, "q").await.len(), 1);
-    assert!(!log.is_active());
+    eventually("the condition ends", async || !log.is_active()).await;
     assert_eq!(log.levels(), ["WARN", "INFO"]);
     other.stop().await;
     other_queues.stop().await;
@@ -189,9 +191,8 @@ async fn a_reader_comes_back_after_its_connection_is_lost() {
     let rig = Rig::start(18).await;
     let reader = "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
                   WHERE application_name = 'egret/queue' AND datname = current_database() AND query LIKE '%RECURSIVE writer%'";
-    while count(&rig.client, reader).await == 0 {
-        tokio::task::yield_now().await;
-    }
+    rig.await_count("the reader's session is ended", reader, |count| count > 0)
+        .await;
     let enqueue = "SELECT egret.enqueue('q', '1')";
     rig.client.batch_execute(enqueue).await.unwrap();
     rig.drained().await;
@@ -242,7 +243,7 @@ async fn the_session_of_a_reader_ends_with_its_outbox() {
     let rig = Rig::install_with(
         18,
         QueueConfig {
-            outbox_poll: Span::secs(86_400),
+            outbox_poll: ConfigDuration::secs(86_400),
             ..rig::config()
         },
     )
@@ -254,9 +255,8 @@ async fn the_session_of_a_reader_ends_with_its_outbox() {
     rig.outbox.remove(None, false).await.unwrap();
     let sessions = "SELECT count(*) FROM pg_stat_activity
                     WHERE application_name = 'egret/queue' AND datname = current_database()";
-    while count(&rig.client, sessions).await > 0 {
-        tokio::task::yield_now().await;
-    }
+    rig.await_count("the reader's session ends", sessions, |count| count == 0)
+        .await;
     rig.stop().await;
 }
 
@@ -282,14 +282,12 @@ async fn an_outbox_that_is_made_again_is_read_again() {
     draining.await.unwrap();
     let enqueue = "SELECT egret.enqueue('drained', '1')";
     rig.client.batch_execute(enqueue).await.unwrap();
-    while rig.view().await.held.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    rig.await_view("the row is held", |view| !view.held.is_empty())
+        .await;
     let delete = "DELETE FROM egret.outbox";
     rig.client.batch_execute(delete).await.unwrap();
-    while !rig.view().await.held.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    rig.await_view("no row is held", |view| view.held.is_empty())
+        .await;
     rig.stop().await;
 }
 
@@ -306,27 +304,27 @@ async fn where_outboxes_cannot_be_looked_for_readiness_says_so_and_takes_request
     assert_eq!(rig.outbox.failed_parts(), []);
     allow("false").await;
     rig.outbox.start().await.unwrap();
-    let failed = loop {
-        match rig.outbox.failed_parts().pop() {
-            Some(failed) => break failed,
-            None => tokio::task::yield_now().await,
-        }
-    };
+    let failed = eventually("a part has failed", async || {
+        rig.outbox.failed_parts().pop()
+    })
+    .await;
     assert_eq!(failed.part, "outbox/databases");
-    assert!(failed.reason.contains("not known"), "{failed:?}");
+    assert!(failed.reason.contains("cannot find out"), "{failed:?}");
     // It is open to all, and names no database.
     let said = format!("{} {}", failed.reason, failed.remedy);
     assert!(!said.contains(&rig.database.name), "{said}");
-    let reason = loop {
+    let reason = eventually("the outbox is not ready", async || {
         match rig.outbox.ready() {
-            Readiness::Ready => tokio::task::yield_now().await,
-            Readiness::NotReady(reason) | Readiness::Failed(reason) => break reason,
+            Readiness::Ready => None,
+            Readiness::NotReady(reason) | Readiness::Failed(reason) => Some(reason),
         }
-    };
+    })
+    .await;
     assert!(!reason.contains(&rig.database.name), "{reason}");
     allow("true").await;
-    while !rig.outbox.failed_parts().is_empty() || rig.outbox.ready() != Readiness::Ready {
-        tokio::task::yield_now().await;
-    }
+    eventually("the outbox is ready", async || {
+        rig.outbox.failed_parts().is_empty() && rig.outbox.ready() == Readiness::Ready
+    })
+    .await;
     rig.stop().await;
 }

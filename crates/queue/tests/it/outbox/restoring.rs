@@ -5,7 +5,7 @@ use std::process::Command;
 use egret_base::lifecycle::Service;
 use egret_postgres::test_support::client_programs;
 
-use super::rig::{self, Quiet, Rig, payloads};
+use super::rig::{self, NoopOutboxSteps, Rig, payloads};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_dump_makes_no_second_task() {
@@ -57,7 +57,7 @@ async fn a_restored_dump_makes_no_second_task() {
     let outbox = rig::outbox(
         &rig.queues,
         rig.database.connection(),
-        std::sync::Arc::new(Quiet),
+        std::sync::Arc::new(NoopOutboxSteps),
     );
     outbox.start().await.unwrap();
     // Keys go on from the clock: what is new is not taken for what was.

@@ -4,14 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
 use egret_base::{SystemClock, SystemEntropy};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{Client, Config};
 use egret_queue::model::TaskState;
 use egret_queue::{
-    Detail, Options, Outbox, OutboxSteps, OutboxView, QueueConfig, Queues, SettingsChange, TaskView,
+    Detail, DurabilityMode, Options, Outbox, OutboxSteps, OutboxView, QueueConfig, Queues,
+    SettingsChange, TaskView,
 };
 use prometheus_client::registry::Registry;
 
@@ -19,9 +21,9 @@ use prometheus_client::registry::Registry;
 pub const TENANT: &str = "default";
 
 /// Does nothing before a step.
-pub struct Quiet;
+pub struct NoopOutboxSteps;
 
-impl OutboxSteps for Quiet {
+impl OutboxSteps for NoopOutboxSteps {
     fn before(&self, _: &'static str) {}
 }
 
@@ -30,8 +32,8 @@ pub fn config() -> QueueConfig {
     QueueConfig {
         partitions: 2,
         callbacks: false,
-        durability: "none".to_owned(),
-        outbox_poll: Span::ms(50),
+        durability: DurabilityMode::None,
+        outbox_poll: ConfigDuration::ms(50),
         ..QueueConfig::default()
     }
 }
@@ -77,7 +79,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Installed, with nobody who reads yet.
+    /// Installs the outbox, without a reader.
     pub async fn install(major: u32) -> Self {
         Self::install_with(major, config()).await
     }
@@ -86,7 +88,7 @@ impl Rig {
         let database = TestDatabase::create(major).await;
         let directory = tempfile::tempdir().unwrap();
         let queues = queues_in(directory.path(), config.clone()).await;
-        let outbox = outbox(&queues, connection(&database), Arc::new(Quiet));
+        let outbox = outbox(&queues, connection(&database), Arc::new(NoopOutboxSteps));
         let installed = outbox.install(None, &[]).await.unwrap();
         assert_eq!(installed, database.name);
         let client = database.connect().await;
@@ -106,11 +108,10 @@ impl Rig {
         self.queues.stop().await;
         self.queues = queues_in(self.directory.path(), self.config.clone()).await;
         let connection = connection(&self.database);
-        self.outbox = outbox(&self.queues, connection, Arc::new(Quiet));
+        self.outbox = outbox(&self.queues, connection, Arc::new(NoopOutboxSteps));
         self.outbox.start().await.unwrap();
     }
 
-    /// Installed and read.
     pub async fn start(major: u32) -> Self {
         let rig = Self::install(major).await;
         rig.outbox.start().await.unwrap();
@@ -146,6 +147,42 @@ impl Rig {
         views.remove(0)
     }
 
+    /// Waits until the view of the outbox is as expected, and returns it.
+    pub async fn await_view(
+        &self,
+        what: &str,
+        is_expected: impl Fn(&OutboxView) -> bool,
+    ) -> OutboxView {
+        eventually(what, async || {
+            let view = self.view().await;
+            if is_expected(&view) {
+                Ok(view)
+            } else {
+                Err(view)
+            }
+        })
+        .await
+    }
+
+    /// Waits until the outbox is read.
+    pub async fn await_reading(&self) {
+        let is_read = |view: &OutboxView| view.reader == "reading";
+        self.await_view("the outbox is read", is_read).await;
+    }
+
+    /// Waits until a query returns an expected number.
+    pub async fn await_count(&self, what: &str, sql: &str, is_expected: impl Fn(i64) -> bool) {
+        eventually(what, async || {
+            let count = count(&self.client, sql).await;
+            if is_expected(count) {
+                Ok(())
+            } else {
+                Err(count)
+            }
+        })
+        .await;
+    }
+
     /// What a statement is refused with: its SQLSTATE and message.
     pub async fn refusal(&self, sql: &str) -> (String, String) {
         refusal(&self.client, sql).await
@@ -160,9 +197,11 @@ pub async fn refusal(client: &Client, sql: &str) -> (String, String) {
 
 /// Waits until no row waits in the outbox.
 pub async fn drained(client: &Client) {
-    while count(client, "SELECT count(*) FROM egret.outbox").await > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("the outbox is empty", async || {
+        let left = count(client, "SELECT count(*) FROM egret.outbox").await;
+        if left == 0 { Ok(()) } else { Err(left) }
+    })
+    .await;
 }
 
 pub async fn count(client: &Client, sql: &str) -> i64 {
@@ -174,8 +213,10 @@ pub async fn tasks(queues: &Queues, queue: &str) -> Vec<TaskView> {
     let mut all = Vec::new();
     let mut cursor = String::new();
     loop {
-        let page = queues.tasks(TENANT, queue, None::<TaskState>, "", 1_000, &cursor);
-        let page = page.await.unwrap();
+        let page = queues
+            .tasks(TENANT, queue, None::<TaskState>, "", 1_000, &cursor)
+            .await
+            .unwrap();
         all.extend(page.tasks);
         match page.next {
             Some(next) => cursor = next,

@@ -1,6 +1,6 @@
 //! The functions: keys, transactions, values out of range, rights, removal.
 
-use egret_base::{Coded, Kind};
+use egret_base::{CodedError, Kind};
 use egret_postgres::installation::inventory;
 use egret_queue::{Format, QueueError};
 
@@ -254,7 +254,7 @@ async fn a_role_that_may_enqueue_reads_nothing() {
         2
     );
     let by = format!("SELECT count(*) FROM egret.outbox WHERE enqueued_by = '{role}'");
-    // Who is logged in, not who they act as.
+    // The role that is logged in, not the one set by `SET ROLE`.
     assert_eq!(count(&rig.client, &by).await, 0);
     drop(app);
     let sql = format!("DROP OWNED BY {role}; DROP ROLE {role}");

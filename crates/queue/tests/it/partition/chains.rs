@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl Crashing {
+impl CrashSimulation {
     /// New tasks of which some wait for earlier ones of the chain, and some for tasks from before.
     pub(super) fn enqueue_chain(&mut self) {
         let count = 2 + self.chance.below(4);
@@ -18,24 +18,28 @@ impl Crashing {
                 (0..self.chance.below(2)).filter_map(|_| self.known.some_task(&mut self.chance));
             outside.push(others.collect::<Vec<_>>());
         }
-        let contents = labels.iter().map(|label| known::content_of(*label, size));
-        let contents: Vec<Vec<u8>> = contents.collect();
-        let after = outside
+        let contents: Vec<Vec<u8>> = labels
             .iter()
-            .map(|ids| ids.iter().flat_map(|id| id.to_bytes()).collect());
-        let after: Vec<Vec<u8>> = after.collect();
-        let tasks = labels.iter().zip(contents.iter().zip(&after));
-        let tasks = tasks.map(|(label, (content, after))| {
-            let task = Enqueue {
-                queue: QUEUE,
-                shard: (label % 4_096) as u16,
-                content,
-                after,
-                ..Enqueue::default()
-            };
-            (*label, task)
-        });
-        let tasks: Vec<(u64, Enqueue<'_>)> = tasks.collect();
+            .map(|label| known::content_of(*label, size))
+            .collect();
+        let after: Vec<Vec<u8>> = outside
+            .iter()
+            .map(|ids| ids.iter().flat_map(|id| id.to_bytes()).collect())
+            .collect();
+        let tasks: Vec<(u64, Enqueue<'_>)> = labels
+            .iter()
+            .zip(contents.iter().zip(&after))
+            .map(|(label, (content, after))| {
+                let task = Enqueue {
+                    queue: QUEUE,
+                    shard: (label % 4_096) as u16,
+                    content,
+                    after,
+                    ..Enqueue::default()
+                };
+                (*label, task)
+            })
+            .collect();
         self.known.submit_chain(&labels, &links, &outside);
         let ears = self.ears.clone();
         self.driven().enqueue_chain(&tasks, &links, ears);

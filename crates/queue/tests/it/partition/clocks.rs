@@ -7,7 +7,7 @@ use super::*;
 /// Tasks that wait for others are taken in while there is room for what partitions say of them.
 #[test]
 fn too_many_messages_between_tasks_are_refused_by_name() {
-    let mut all = Crashing::new(5);
+    let mut all = CrashSimulation::new(5);
     all.reopen();
     let after: Vec<u8> = (1..=50)
         .flat_map(|number| TaskId::new(1, 0, 0, 1 << 40 | number).to_bytes())
@@ -28,17 +28,17 @@ fn too_many_messages_between_tasks_are_refused_by_name() {
     all.driven().turn().expect("the disk works");
     let heard = ears.take();
     let refused = heard.iter().filter(|heard| {
-        matches!(heard, Heard::Enqueued(_, Err(QueueError::Limit(limit)))
+        matches!(heard, SinkEvent::Enqueued(_, Err(QueueError::Limit(limit)))
             if limit.name == "queue.chain_messages_max")
     });
     assert_eq!((refused.count(), heard.len()), (2, 5), "{heard:?}");
-    assert!(matches!(heard[4], Heard::Enqueued(9, Ok(_))));
+    assert!(matches!(heard[4], SinkEvent::Enqueued(9, Ok(_))));
 }
 
 /// The wall clock is set back by an hour: leases end and delays pass as if it had not been.
 #[test]
 fn a_clock_that_goes_back_stops_no_timer_and_lets_none_run_early() {
-    let mut all = Crashing::new(6);
+    let mut all = CrashSimulation::new(6);
     all.reopen();
     all.enqueue();
     let worker = all.worker.as_ref().expect("it was attached");
@@ -46,11 +46,13 @@ fn a_clock_that_goes_back_stops_no_timer_and_lets_none_run_early() {
     driven.add_credits(worker, 1);
     all.turn();
     assert_eq!(all.known.leases().len(), 1);
-    let lost_after = |all: &mut Crashing, passed_ms: u64| {
+    let lost_after = |all: &mut CrashSimulation, passed_ms: u64| {
         all.clock.advance(Duration::from_millis(passed_ms));
         all.driven().turn().expect("the disk works");
         let heard = all.ears.take();
-        heard.iter().any(|heard| matches!(heard, Heard::Lost(_)))
+        heard
+            .iter()
+            .any(|heard| matches!(heard, SinkEvent::Lost(_)))
     };
     // A lease is for 200 ms.
     all.clock.set_back(Duration::from_secs(3_600));
@@ -65,7 +67,7 @@ fn a_clock_that_goes_back_stops_no_timer_and_lets_none_run_early() {
     all.crash(false);
     all.clock.set_back(Duration::from_secs(3_600));
     all.reopen();
-    let leased = |all: &mut Crashing| {
+    let leased = |all: &mut CrashSimulation| {
         let queue = all.driven().state().queue_with(QUEUE).expect("it was put");
         queue.counts()[TaskState::Leased as usize]
     };

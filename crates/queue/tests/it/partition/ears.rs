@@ -1,14 +1,14 @@
-//! Whoever is told by a partition.
+//! Sinks that record what a partition reports.
 
 use std::sync::Mutex;
 
+use egret_base::sync::lock;
 use egret_queue::model::{AttemptEnd, Lease, TaskId};
-use egret_queue::{Assigned, Enqueued, ProduceSink, QueueError, ReportSink, WorkSink};
+use egret_queue::{EnqueueReceipt, ProduceSink, QueueError, ReportSink, TaskAssignment, WorkSink};
 
-/// What was told.
 #[derive(Clone, Debug)]
-pub enum Heard {
-    Enqueued(u64, Result<Enqueued, QueueError>),
+pub enum SinkEvent {
+    Enqueued(u64, Result<EnqueueReceipt, QueueError>),
     Reported(u64, Result<(), QueueError>),
     /// The task, its lease, which attempt it is, and its content for workers.
     Assigned(TaskId, Lease, u16, Vec<u8>),
@@ -16,47 +16,48 @@ pub enum Heard {
     Ended,
 }
 
-/// See the module.
 #[derive(Default)]
-pub struct Ears(Mutex<Vec<Heard>>);
+pub struct RecordingSink(Mutex<Vec<SinkEvent>>);
 
-impl Ears {
-    fn note(&self, heard: impl Iterator<Item = Heard>) {
-        self.0.lock().expect("nobody panics with it").extend(heard);
+impl RecordingSink {
+    fn note(&self, heard: impl Iterator<Item = SinkEvent>) {
+        lock(&self.0).extend(heard);
     }
 
     /// Everything heard since the last time, in order.
-    pub fn take(&self) -> Vec<Heard> {
-        std::mem::take(&mut *self.0.lock().expect("nobody panics with it"))
+    pub fn take(&self) -> Vec<SinkEvent> {
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
-impl ProduceSink for Ears {
-    fn outcomes(&self, outcomes: &[(u64, Result<Enqueued, QueueError>)]) {
+impl ProduceSink for RecordingSink {
+    fn outcomes(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
         let heard = outcomes.iter().cloned();
-        self.note(heard.map(|(number, outcome)| Heard::Enqueued(number, outcome)));
+        self.note(heard.map(|(number, outcome)| SinkEvent::Enqueued(number, outcome)));
     }
 }
 
-impl ReportSink for Ears {
+impl ReportSink for RecordingSink {
     fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
         let heard = outcomes.iter().cloned();
-        self.note(heard.map(|(number, outcome)| Heard::Reported(number, outcome)));
+        self.note(heard.map(|(number, outcome)| SinkEvent::Reported(number, outcome)));
     }
 }
 
-impl WorkSink for Ears {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+impl WorkSink for RecordingSink {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
         self.note(
-            tasks.map(|one| Heard::Assigned(one.id, one.lease, one.attempt, one.content.to_vec())),
+            tasks.map(|one| {
+                SinkEvent::Assigned(one.id, one.lease, one.attempt, one.content.to_vec())
+            }),
         );
     }
 
     fn lost(&self, _: TaskId, lease: Lease, _: AttemptEnd) {
-        self.note(std::iter::once(Heard::Lost(lease)));
+        self.note(std::iter::once(SinkEvent::Lost(lease)));
     }
 
     fn ended(&self, _: QueueError) {
-        self.note(std::iter::once(Heard::Ended));
+        self.note(std::iter::once(SinkEvent::Ended));
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use egret_log::simulated::Chance;
-use egret_queue::Said;
+use egret_log::simulated::SplitMix64;
+use egret_queue::ReportKind;
 use egret_queue::core::command::Command;
 use egret_queue::core::state::State;
 use egret_queue::model::{Lease, TaskId, TaskState};
-use egret_queue::testing::{Driven, record};
+use egret_queue::testing::{DrivenPartition, record};
 
 use super::QUEUE;
-use super::ears::Heard;
+use super::ears::SinkEvent;
 
 /// The content of the task with this label.
 pub fn content_of(label: u64, size: usize) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn label_of(content: &[u8]) -> u64 {
 
 /// What became of a new task, as far as its caller knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum TaskOutcome {
     /// No answer yet, or one that leaves it open.
     Open,
     Made(TaskId),
@@ -41,16 +41,15 @@ enum Fate {
 
 /// What a worker said.
 #[derive(Clone, Copy, Debug)]
-struct Saying {
+struct SentReport {
     lease: Lease,
-    said: Said,
+    said: ReportKind,
     answered: Option<bool>,
 }
 
-/// See the module.
 #[derive(Default)]
-pub struct Known {
-    fates: BTreeMap<u64, Fate>,
+pub struct ClientHistory {
+    fates: BTreeMap<u64, TaskOutcome>,
     /// Labels that were handed in together.
     batches: Vec<Vec<u64>>,
     /// What tasks of chains wait for: labels of the same chain, and tasks from before.
@@ -60,18 +59,18 @@ pub struct Known {
     unanswered: BTreeSet<u64>,
     /// Every lease given, with its task and attempt.
     leases: BTreeMap<u64, (Lease, TaskId, u16)>,
-    sayings: Vec<Saying>,
+    sayings: Vec<SentReport>,
     open_sayings: BTreeSet<u64>,
     /// Tasks whose completion was acknowledged, with the lease's token.
     completed: BTreeMap<u64, u64>,
 }
 
-impl Known {
+impl ClientHistory {
     pub fn submit(&mut self, labels: &[u64]) {
         self.batches.push(labels.to_vec());
         self.unanswered.extend(labels);
         self.fates
-            .extend(labels.iter().map(|label| (*label, Fate::Open)));
+            .extend(labels.iter().map(|label| (*label, TaskOutcome::Open)));
     }
 
     /// The same of a chain, with the places of what its tasks wait for, and tasks from before.
@@ -85,11 +84,11 @@ impl Known {
     }
 
     /// A task that was made lately, or long ago.
-    pub fn some_task(&self, chance: &mut Chance) -> Option<TaskId> {
+    pub fn some_task(&self, chance: &mut SplitMix64) -> Option<TaskId> {
         let back = chance.below(20) as usize;
         let made = self.fates.values().rev().filter_map(|fate| match fate {
-            Fate::Made(id) => Some(*id),
-            Fate::Open | Fate::Refused => None,
+            TaskOutcome::Made(id) => Some(*id),
+            TaskOutcome::Open | TaskOutcome::Refused => None,
         });
         made.take(20).nth(back)
     }
@@ -100,7 +99,7 @@ impl Known {
             return Vec::new();
         };
         let inside = inside.iter().map(|label| match self.fates[label] {
-            Fate::Made(id) => id,
+            TaskOutcome::Made(id) => id,
             fate => panic!("{label} is {fate:?}, and a later task of its chain is there"),
         });
         let ids = inside.chain(outside.iter().copied());
@@ -120,7 +119,7 @@ impl Known {
     /// What holds of chains at any time.
     fn check_chains(&self, state: &State) {
         for (label, (inside, _)) in &self.waits {
-            let Fate::Made(id) = self.fates[label] else {
+            let TaskOutcome::Made(id) = self.fates[label] else {
                 continue;
             };
             let awaited = self.awaited_states(*label, state);
@@ -145,7 +144,7 @@ impl Known {
     pub fn check_settled(&self, state: &State) {
         self.check_chains(state);
         for label in self.waits.keys() {
-            let Fate::Made(id) = self.fates[label] else {
+            let TaskOutcome::Made(id) = self.fates[label] else {
                 continue;
             };
             let place = state.find(id).expect("what was made stays");
@@ -161,25 +160,25 @@ impl Known {
     }
 
     /// A lease given lately, or long ago.
-    pub fn some_lease(&self, chance: &mut Chance) -> Option<Lease> {
+    pub fn some_lease(&self, chance: &mut SplitMix64) -> Option<Lease> {
         let count = self.leases.len() as u64;
-        let back = match chance.percent(80) {
-            true => chance.below(8),
-            false => chance.below(count.max(1)),
+        let back = if chance.percent(80) {
+            chance.below(8)
+        } else {
+            chance.below(count.max(1))
         };
         let mut latest = self.leases.values().rev();
         latest.nth(back as usize).map(|(lease, ..)| *lease)
     }
 
-    /// Every lease given.
     pub fn leases(&self) -> Vec<Lease> {
         self.leases.values().map(|(lease, ..)| *lease).collect()
     }
 
     /// A worker says something; returns its number for it.
-    pub fn say(&mut self, lease: Lease, said: Said) -> u64 {
+    pub fn say(&mut self, lease: Lease, said: ReportKind) -> u64 {
         let number = self.sayings.len() as u64;
-        self.sayings.push(Saying {
+        self.sayings.push(SentReport {
             lease,
             said,
             answered: None,
@@ -188,50 +187,54 @@ impl Known {
         number
     }
 
-    pub fn hear(&mut self, heard: Heard) {
+    pub fn hear(&mut self, heard: SinkEvent) {
         match heard {
-            Heard::Enqueued(label, outcome) => {
+            SinkEvent::Enqueued(label, outcome) => {
                 assert!(self.unanswered.remove(&label), "{label} is answered twice");
                 let fate = match outcome {
-                    Ok(made) => Fate::Made(made.id),
-                    Err(egret_queue::QueueError::DiskFull { .. }) => Fate::Refused,
+                    Ok(made) => TaskOutcome::Made(made.id),
+                    Err(egret_queue::QueueError::DiskFull { .. }) => TaskOutcome::Refused,
                     Err(egret_queue::QueueError::Limit(limit))
                         if limit.name == "queue.chain_messages_max" =>
                     {
                         assert!(self.waits.contains_key(&label), "{label} waits for nothing");
-                        Fate::Refused
+                        TaskOutcome::Refused
                     }
-                    Err(egret_queue::QueueError::Log(_)) => Fate::Open,
+                    Err(egret_queue::QueueError::Log(_)) => TaskOutcome::Open,
                     Err(error) => panic!("{label}: {error:?}"),
                 };
                 self.fates.insert(label, fate);
             }
-            Heard::Reported(number, outcome) => {
+            SinkEvent::Reported(number, outcome) => {
                 assert!(self.open_sayings.remove(&number), "answered twice");
                 let saying = &mut self.sayings[number as usize];
                 saying.answered = Some(outcome.is_ok());
                 let saying = *saying;
-                if outcome.is_ok() && saying.said == Said::Complete {
+                if outcome.is_ok() && saying.said == ReportKind::Complete {
                     let (task, token) = (saying.lease.number, saying.lease.token);
                     let before = self.completed.insert(task, token);
                     let same = before.is_none_or(|before| before == token);
                     assert!(same, "{task} is completed under two leases");
                 }
             }
-            Heard::Assigned(id, lease, attempt, content) => {
+            SinkEvent::Assigned(id, lease, attempt, content) => {
                 let label = label_of(&content);
                 // The answer may be told in the same turn, and then it is told first.
-                assert_eq!(self.fates.get(&label), Some(&Fate::Made(id)), "{label}");
+                assert_eq!(
+                    self.fates.get(&label),
+                    Some(&TaskOutcome::Made(id)),
+                    "{label}"
+                );
                 let new = self.leases.insert(lease.token, (lease, id, attempt));
                 assert!(new.is_none(), "a token is given twice");
                 self.handed_out.push(label);
             }
-            Heard::Lost(lease) => assert!(self.leases.contains_key(&lease.token)),
-            Heard::Ended => {}
+            SinkEvent::Lost(lease) => assert!(self.leases.contains_key(&lease.token)),
+            SinkEvent::Ended => {}
         }
     }
 
-    /// After a turn in which everything was taken everybody has an answer.
+    /// After a turn in which everything was taken every caller has an answer.
     pub fn nothing_is_left(&self, is_idle: bool) {
         if is_idle {
             assert!(self.unanswered.is_empty(), "{:?}", self.unanswered);
@@ -239,7 +242,7 @@ impl Known {
         }
     }
 
-    /// Whoever waited for an answer when the process ended gets none.
+    /// Callers that waited for an answer when the process ended get none.
     pub fn begin_life(&mut self) {
         self.unanswered.clear();
         self.open_sayings.clear();
@@ -247,14 +250,18 @@ impl Known {
     }
 
     /// Looks at a partition after a start.
-    pub fn check(&mut self, driven: &Driven) {
+    pub fn check(&mut self, driven: &DrivenPartition) {
         let labels = self.look(driven);
         for (label, fate) in &mut self.fates {
             let found = labels.get(label);
             match fate {
-                Fate::Made(id) => assert_eq!(found, Some(&*id), "{label} is lost"),
-                Fate::Refused => assert_eq!(found, None, "{label} is there, and was refused"),
-                Fate::Open => *fate = found.map_or(Fate::Refused, |id| Fate::Made(*id)),
+                TaskOutcome::Made(id) => assert_eq!(found, Some(&*id), "{label} is lost"),
+                TaskOutcome::Refused => {
+                    assert_eq!(found, None, "{label} is there, and was refused")
+                }
+                TaskOutcome::Open => {
+                    *fate = found.map_or(TaskOutcome::Refused, |id| TaskOutcome::Made(*id))
+                }
             }
         }
         for batch in &self.batches {
@@ -272,7 +279,7 @@ impl Known {
             let place = driven.state().find(*id).expect("checked above");
             // What is released does not count; each report of it may have come into the log.
             let released = self.sayings.iter().filter(|one| {
-                one.lease.number == id.number() && matches!(one.said, Said::Defer { .. })
+                one.lease.number == id.number() && matches!(one.said, ReportKind::Defer { .. })
             });
             let entry = driven.state().entry(place);
             let least = usize::from(*attempt).saturating_sub(released.count());
@@ -289,7 +296,7 @@ impl Known {
     }
 
     /// Every task by its label.
-    fn look(&self, driven: &Driven) -> BTreeMap<u64, TaskId> {
+    fn look(&self, driven: &DrivenPartition) -> BTreeMap<u64, TaskId> {
         let state = driven.state();
         let mut labels = BTreeMap::new();
         for kind in TaskState::ALL {
@@ -302,8 +309,9 @@ impl Known {
                 let label = label_of(&task.content[1..]);
                 let id = state.id_of(place);
                 assert_eq!(labels.insert(label, id), None, "{label} is there twice");
-                let said =
-                    |one: &&Saying| one.lease.number == entry.number && one.said == Said::Complete;
+                let said = |one: &&SentReport| {
+                    one.lease.number == entry.number && one.said == ReportKind::Complete
+                };
                 if kind == TaskState::Completed {
                     assert!(
                         self.sayings.iter().any(|one| said(&one)),

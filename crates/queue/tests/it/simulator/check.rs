@@ -61,7 +61,8 @@ impl Side {
         assert_eq!(self.state.census(), self.replica.census());
     }
 
-    /// A snapshot of the replay is that of the state, byte by byte; what is read back goes on from here.
+    /// A snapshot of the replay is that of the state, byte by byte; what is read back goes on from
+    /// here.
     pub fn check_snapshot(&mut self) {
         self.write_clock();
         let [bytes, replayed] = [&mut self.state, &mut self.replica].map(snapshot_of);
@@ -108,13 +109,18 @@ fn check_lists(state: &State, model: &Model) {
     for id in model.queues.keys().filter(|id| model.queue(**id).is_ok()) {
         for kind in TaskState::ALL {
             let page = state.page(*id, kind, 0, usize::MAX, |_| true);
-            let listed = page.places.iter().map(|place| state.entry(*place).number);
-            let listed: Vec<u64> = listed.collect();
+            let listed: Vec<u64> = page
+                .places
+                .iter()
+                .map(|place| state.entry(*place).number)
+                .collect();
             assert_eq!(listed, model.list(*id, kind), "{kind:?} of queue {id}");
         }
         let row = state.queue_with(*id).expect("the queue is there");
-        let oldest = model.list(*id, TaskState::Ready).first();
-        let oldest = oldest.map(|number| model.tasks[number].at_ms);
+        let oldest = model
+            .list(*id, TaskState::Ready)
+            .first()
+            .map(|number| model.tasks[number].at_ms);
         assert_eq!(row.oldest_ready_ms(state), oldest);
         let queue = &model.queues[id];
         assert_eq!(row.settings, queue.settings);
@@ -126,8 +132,10 @@ fn check_lists(state: &State, model: &Model) {
 /// A start finds the queues for which several partitions are to be compared.
 fn check_priorities(state: &State, model: &Model) {
     let tasks = model.tasks.values().map(|task| (task.queue, task.priority));
-    let schedules = model.schedules.values();
-    let schedules = schedules.map(|schedule| (schedule.queue, schedule.priority));
+    let schedules = model
+        .schedules
+        .values()
+        .map(|schedule| (schedule.queue, schedule.priority));
     let all = tasks.chain(schedules);
     let unusual = all.filter(|(_, priority)| *priority != PRIORITY_DEFAULT);
     let expected: BTreeSet<u32> = unusual.map(|(queue, _)| queue).collect();
@@ -171,8 +179,8 @@ fn check_task(state: &State, model: &Model, task: &Task) {
 }
 
 /// The tick of a schedule, with its tenant and name.
-fn tick_of((tenant, name, it): (&str, &str, &Schedule)) -> (u64, String, String) {
-    (it.next_ms, tenant.to_owned(), name.to_owned())
+fn tick_of(tenant: &str, name: &str, schedule: &Schedule) -> (u64, String, String) {
+    (schedule.next_ms, tenant.to_owned(), name.to_owned())
 }
 
 fn check_schedules(state: &State, model: &Model) {
@@ -190,10 +198,13 @@ fn check_schedules(state: &State, model: &Model) {
         );
         assert_eq!(schedule.last, expected.last);
     }
-    let ticks = state.ticks();
+    let ticks: Vec<_> = state
+        .ticks()
+        .map(|(tenant, name, it)| tick_of(tenant, name, it))
+        .collect();
     let waiting = state.tenants_with_waiting_ticks().flat_map(move |tenant| {
         let waiting = state.waiting_ticks(tenant);
-        waiting.map(move |(name, it)| (tenant, name, it))
+        waiting.map(move |(name, it)| tick_of(tenant, name, it))
     });
     let expected = |waits: bool| {
         let awake = model.schedules.iter().filter(|(_, it)| !it.paused);
@@ -205,13 +216,13 @@ fn check_schedules(state: &State, model: &Model) {
         expected.sort_unstable();
         expected
     };
-    assert_eq!(ticks.map(tick_of).collect::<Vec<_>>(), expected(false));
-    let mut waiting: Vec<_> = waiting.map(tick_of).collect();
+    assert_eq!(ticks, expected(false));
+    let mut waiting: Vec<_> = waiting.collect();
     waiting.sort_unstable();
     assert_eq!(waiting, expected(true));
 }
 
-/// Messages, and that nothing is kept that nobody needs.
+/// Compares messages, and checks that nothing is kept that is not needed.
 fn check_others(state: &State, model: &Model) {
     let messages = state.messages().map(|(number, message)| (number, *message));
     let expected = model

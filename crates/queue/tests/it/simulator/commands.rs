@@ -1,7 +1,7 @@
 //! Random commands.
 
-use egret_log::simulated::Chance;
-use egret_queue::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
+use egret_log::simulated::SplitMix64;
+use egret_queue::core::command::{Command, Defer, Enqueue, PutSchedule, TaskReport};
 use egret_queue::model::{
     Backoff, Jitter, QueueSettings, Retention, RetryPolicy, SHARD_BITS, TaskOptions,
 };
@@ -13,11 +13,11 @@ use crate::model::Answer;
 const WORKERS: [&str; 4] = ["", "ann", "bob", "cat"];
 const SCHEDULES: [(&str, &str); 3] = [("acme", "hourly"), ("acme", "daily"), ("zeta", "hourly")];
 
-fn one_of<T: Copy>(chance: &mut Chance, all: &[T]) -> T {
+fn one_of<T: Copy>(chance: &mut SplitMix64, all: &[T]) -> T {
     all[chance.below(all.len() as u64) as usize]
 }
 
-fn retry(chance: &mut Chance) -> RetryPolicy {
+fn retry(chance: &mut SplitMix64) -> RetryPolicy {
     RetryPolicy {
         backoff: one_of(
             chance,
@@ -29,14 +29,14 @@ fn retry(chance: &mut Chance) -> RetryPolicy {
     }
 }
 
-fn retention(chance: &mut Chance) -> Retention {
+fn retention(chance: &mut SplitMix64) -> Retention {
     Retention {
         age_ms: one_of(chance, &[0, 300, 20_000, 1 << 30]),
         count: one_of(chance, &[0, 0, 1, 3, 10]),
     }
 }
 
-pub fn settings(chance: &mut Chance) -> QueueSettings {
+pub fn settings(chance: &mut SplitMix64) -> QueueSettings {
     QueueSettings {
         max_attempts: 1 + chance.below(4) as u16,
         retry: retry(chance),
@@ -51,7 +51,7 @@ pub fn settings(chance: &mut Chance) -> QueueSettings {
     }
 }
 
-fn options(chance: &mut Chance) -> TaskOptions {
+fn options(chance: &mut SplitMix64) -> TaskOptions {
     if chance.percent(70) {
         return TaskOptions::default();
     }
@@ -121,9 +121,10 @@ impl World {
             7..9 => now_ms + one_of(chance, &[1, 7, 7, 7, 200]),
             _ => now_ms + chance.below(1 << 20),
         };
-        let delay_ms = match run_at_ms == 0 && chance.percent(40) {
-            true => one_of(chance, &[1, 7, 200, 1 << 20]),
-            false => 0,
+        let delay_ms = if run_at_ms == 0 && chance.percent(40) {
+            one_of(chance, &[1, 7, 200, 1 << 20])
+        } else {
+            0
         };
         let hash = u128::from(queue) << 64;
         Enqueue {
@@ -169,7 +170,7 @@ impl World {
 
     fn claim(&mut self, at: usize) {
         let queue = self.some_queue();
-        // A paused queue is not asked, as whoever drives the partition looks first.
+        // A paused queue is not asked: the partition's driver checks first.
         let command = Command::Claim {
             queue,
             worker: one_of(&mut self.chance, &WORKERS),
@@ -184,7 +185,7 @@ impl World {
     fn report(&mut self, at: usize) {
         let (number, token) = self.sides[at].some_lease(&mut self.chance);
         let content = one_of::<&[u8]>(&mut self.chance, &[b"", b"words"]);
-        let held = Held {
+        let held = TaskReport {
             number,
             token,
             content,
@@ -218,13 +219,12 @@ impl World {
     /// What people do to tasks.
     fn meddle(&mut self, at: usize) {
         let count = self.sides[at].model.tasks.len() as u64;
-        let number = match self.chance.percent(80) && count > 0 {
-            true => {
-                let chosen = self.chance.below(count) as usize;
-                let all = &self.sides[at].model.tasks;
-                *all.keys().nth(chosen).expect("counted")
-            }
-            false => 1 + self.chance.below(100),
+        let number = if self.chance.percent(80) && count > 0 {
+            let chosen = self.chance.below(count) as usize;
+            let all = &self.sides[at].model.tasks;
+            *all.keys().nth(chosen).expect("counted")
+        } else {
+            1 + self.chance.below(100)
         };
         let command = match self.chance.below(10) {
             0..3 => Command::Cancel { number },

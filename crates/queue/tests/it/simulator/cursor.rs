@@ -1,14 +1,13 @@
-//! Somebody who reads a list page by page while tasks come and go.
+//! A reader of a list, page by page, while tasks come and go.
 
 use std::collections::BTreeSet;
 
-use egret_log::simulated::Chance;
+use egret_log::simulated::SplitMix64;
 use egret_queue::core::state::State;
 use egret_queue::model::TaskState;
 
 use crate::model::Model;
 
-/// See the module.
 pub struct Cursor {
     queue: u32,
     state: TaskState,
@@ -19,10 +18,12 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub fn begin(model: &Model, queue: u32, chance: &mut Chance) -> Self {
+    pub fn begin(model: &Model, queue: u32, chance: &mut SplitMix64) -> Self {
         let state = TaskState::ALL[chance.below(7) as usize];
-        let first = model.list(queue, state).iter();
-        let first = first.map(|number| (*number, model.tasks[number].moves));
+        let first = model
+            .list(queue, state)
+            .iter()
+            .map(|number| (*number, model.tasks[number].moves));
         Self {
             queue,
             state,

@@ -1,18 +1,16 @@
 //! One partition in the simulator: the state as it is driven, the model, and a replay.
 
-use egret_log::simulated::Chance;
+use egret_log::simulated::SplitMix64;
 use egret_queue::core::command::{Command, Refusal};
-use egret_queue::core::state::{Enqueued, State};
+use egret_queue::core::state::{EnqueueOutcome, State};
 use egret_queue::testing::record;
 
 use super::cursor::Cursor;
 use crate::model::{Answer, Model};
 
-/// See the module.
 pub struct Side {
     pub state: State,
     pub model: Model,
-    /// Replays every record.
     pub replica: State,
     seq: u64,
     /// The clock of this turn, while nothing has been written in it.
@@ -64,8 +62,10 @@ impl Side {
         self.model.lost.clear();
         self.model.detached.clear();
         let ids: Vec<u32> = self.model.queues.keys().copied().collect();
-        let idle = ids.into_iter().filter(|id| !self.model.has_turn(*id));
-        let idle: Vec<u32> = idle.collect();
+        let idle: Vec<u32> = ids
+            .into_iter()
+            .filter(|id| !self.model.has_turn(*id))
+            .collect();
         let answer = self.perform(seq, command);
         let expected = self.model.apply(seq, command, &answer, &self.state);
         let plain = match answer.clone() {
@@ -102,8 +102,8 @@ impl Side {
         let state = &mut self.state;
         match command {
             Command::Enqueue(task) => state.enqueue(seq, task).map(|enqueued| match enqueued {
-                Enqueued::Made(task) => Answer::Made(task),
-                Enqueued::Replayed(task) => Answer::Replayed(task),
+                EnqueueOutcome::Made(task) => Answer::Made(task),
+                EnqueueOutcome::Replayed(task) => Answer::Replayed(task),
             }),
             Command::Claim {
                 queue,
@@ -199,7 +199,7 @@ impl Side {
     }
 
     /// A lease: one of those given lately, or long ago, or never.
-    pub fn some_lease(&self, chance: &mut Chance) -> (u64, u64) {
+    pub fn some_lease(&self, chance: &mut SplitMix64) -> (u64, u64) {
         let count = self.given.len() as u64;
         match chance.below(20) {
             _ if count == 0 => (1 + chance.below(5), 0),

@@ -1,17 +1,18 @@
-//! Texts that are read while they come.
+//! Imports of texts that are read while they come in.
 
 use std::sync::Arc;
 
+use egret_metrics_model::TimeMs;
+use egret_metrics_wire::WireError;
+use egret_metrics_wire::exposition::{TextFormat, TextItem, TextReader};
+use egret_metrics_wire::json_lines::JsonLine;
+use egret_metrics_wire::table::TableColumns;
+
 use super::{Batch, LINE_BYTES_MAX, text_of};
 use crate::api::Series;
-use crate::api::write::{Value, Written};
-use crate::core::metadata::{Describe, Description, Gathered};
+use crate::api::write::{WriteCounts, WrittenValue};
+use crate::core::metadata::{Describe, Description, MetadataLines};
 use crate::error::SeriesError;
-use crate::model::TimeMs;
-use crate::wire::WireError;
-use crate::wire::exposition::{TextFormat, TextItem, TextReader};
-use crate::wire::json_lines::JsonLine;
-use crate::wire::table::TableColumns;
 
 /// So much of a text is read together, if there is so much.
 const PIECE_BYTES: usize = 1 << 20;
@@ -19,13 +20,13 @@ const PIECE_BYTES: usize = 1 << 20;
 /// The forms that a text may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportFormat {
-    /// Prometheus's text format.
+    /// Prometheus's text format, version 0.0.4.
     Prometheus,
-    /// OpenMetrics.
+    /// OpenMetrics text format, version 1.0.
     OpenMetrics,
-    /// See [`crate::wire::table`].
+    /// CSV, as [`egret_metrics_wire::table`] reads it.
     Csv,
-    /// See [`crate::wire::json_lines`].
+    /// JSON lines, as [`egret_metrics_wire::json_lines`] reads them.
     JsonLines,
 }
 
@@ -34,14 +35,14 @@ pub struct Import {
     series: Series,
     format: ImportFormat,
     now_ms: TimeMs,
-    /// What is not read yet.
+    /// Text that has not been read yet.
     rest: Vec<u8>,
     /// Lines that were read.
     lines: u64,
     columns: Option<TableColumns>,
     /// Whether OpenMetrics has said that it is whole.
     has_ended: bool,
-    written: Written,
+    written: WriteCounts,
 }
 
 impl ImportFormat {
@@ -60,7 +61,7 @@ impl ImportFormat {
         found.map(|(_, format)| *format)
     }
 
-    /// Where the last whole line ends.
+    /// End of the last complete line.
     fn whole(self, text: &[u8]) -> Option<usize> {
         if self != Self::Csv {
             return text
@@ -92,15 +93,15 @@ impl Import {
             lines: 0,
             columns: None,
             has_ended: false,
-            written: Written::default(),
+            written: WriteCounts::default(),
         }
     }
 
     /// Takes in what came next.
     ///
     /// # Errors
-    /// [`SeriesError::Wire`] for what is no such text or has a line that is too long, and those of writing. What was
-    /// taken in before stays. Lines that cannot be read are counted.
+    /// [`SeriesError::Wire`] for what is no such text or has a line that is too long, and those of
+    /// writing. What was taken in before stays. Lines that cannot be read are counted.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), SeriesError> {
         self.rest.extend_from_slice(bytes);
         if self.rest.len() < PIECE_BYTES {
@@ -119,11 +120,11 @@ impl Import {
     ///
     /// # Errors
     /// As [`Import::push`].
-    pub async fn finish(mut self) -> Result<Written, SeriesError> {
+    pub async fn finish(mut self) -> Result<WriteCounts, SeriesError> {
         let piece = std::mem::take(&mut self.rest);
         self.read(&piece).await?;
         if self.format == ImportFormat::OpenMetrics && !self.has_ended {
-            let reason = "the text does not end with # EOF: it is cut off";
+            let reason = "the text does not end with # EOF: it is truncated";
             self.written.rejected.add(0, reason);
         }
         Ok(self.written)
@@ -158,7 +159,7 @@ impl Import {
         batch: &mut Batch<'_>,
     ) -> Result<(), SeriesError> {
         let mut reader = TextReader::new(text_of(piece, "text")?, format);
-        let mut gathered = Gathered::default();
+        let mut gathered = MetadataLines::default();
         let series = self.series.clone();
         let describe = &mut |said: Description<'_>| drop(series.describe(said));
         while let Some(item) = reader.next() {
@@ -246,8 +247,11 @@ impl Import {
                     continue;
                 }
             };
-            let pairs = read.labels.0.iter();
-            let pairs = pairs.map(|(name, value)| (&**name, &**value));
+            let pairs = read
+                .labels
+                .0
+                .iter()
+                .map(|(name, value)| (&**name, &**value));
             let count = (read.samples().count() + read.histograms().count()) as u64;
             let Some(labels) = batch.check(pairs.collect(), count) else {
                 continue;
@@ -264,7 +268,7 @@ impl Import {
                         continue;
                     }
                 };
-                let value = Value::Histogram(Arc::new(histogram.to_histogram()));
+                let value = WrittenValue::Histogram(Arc::new(histogram.to_histogram()));
                 batch.add(labels.clone(), histogram.time_ms, value).await?;
             }
         }

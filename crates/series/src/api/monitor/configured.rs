@@ -1,8 +1,10 @@
-//! From settings to what the loops need, and back to what is shown of it.
+//! Converts settings to what the loops need, and back to the configuration that the API shows.
 
 use std::sync::Arc;
 
 use egret_base::TaskSink;
+use egret_metrics_model::Labels;
+use egret_metrics_model::number::DURATION_MS_MAX;
 use egret_outgoing::{Destinations, Url};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,16 +15,15 @@ use crate::core::scrape::{ScrapeConfig, ScrapeDefaults};
 use crate::core::yaml::DurationMs;
 use crate::error::SeriesError;
 use crate::metrics::{NoticeMetrics, RuleMetrics, ScrapeMetrics};
-use crate::model::Labels;
 use crate::worker::notify::{Destination, ReceiverConfig};
 use crate::worker::rules::RulesOptions;
 use crate::worker::scrape::ScraperOptions;
 
-/// Whose queue it is that takes alerts.
+/// Tenant of the queue that takes alerts.
 const TENANT: &str = "default";
 
 /// Settings that were read.
-pub(super) struct Configured {
+pub(super) struct MonitorSettings {
     rule_files: Vec<String>,
     scrape_files: Vec<String>,
     defaults: ScrapeDefaults,
@@ -43,7 +44,7 @@ fn invalid(what: &'static str, reason: impl ToString) -> SeriesError {
     }
 }
 
-/// What stands between separators.
+/// The items of a list between separators.
 fn listed(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let parts = text.split(separator).map(str::trim);
     parts.filter(|part| !part.is_empty())
@@ -53,10 +54,10 @@ fn texts(text: &str) -> Vec<String> {
     listed(text, ';').map(str::to_owned).collect()
 }
 
-/// What is wrong with an address.
+/// Checks an address; the error says what is wrong.
 fn check_url(text: &str) -> Result<(), &'static str> {
     match Url::parse(text) {
-        Err(_) => Err("is no URL: write it as http://host:port/path"),
+        Err(_) => Err("is not a URL: write it as http://host:port/path"),
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(()),
         Ok(_) => Err("begins neither with http:// nor with https://"),
     }
@@ -106,11 +107,13 @@ fn external_labels(text: &str) -> Result<Labels, SeriesError> {
         };
         let (name, value) = (name.trim(), value.trim().trim_matches('"'));
         if name.is_empty() || name.starts_with("__") || value.is_empty() {
-            let problem = format!("{pair:?} names no label that there may be");
+            let problem = format!(
+                "{pair:?} is not allowed: names are not empty and do not begin with __, values are not empty"
+            );
             return Err(invalid(what, problem));
         }
         if labels.insert(name, value).is_some() {
-            return Err(invalid(what, format!("{name:?} is there twice")));
+            return Err(invalid(what, format!("{name:?} occurs twice")));
         }
     }
     Ok(Labels::new(labels))
@@ -118,17 +121,20 @@ fn external_labels(text: &str) -> Result<Labels, SeriesError> {
 
 fn positive(what: &'static str, ms: u64) -> Result<i64, SeriesError> {
     match i64::try_from(ms) {
-        Ok(0) => Err(invalid(what, "0 is no time to wait: give one such as 15s")),
-        Err(_) => Err(invalid(what, format!("{ms} ms is too long"))),
-        Ok(ms) => Ok(ms),
+        Ok(0) => Err(invalid(
+            what,
+            "0 is not allowed: use a duration such as 15s",
+        )),
+        Ok(ms) if ms <= DURATION_MS_MAX => Ok(ms),
+        _ => Err(invalid(what, format!("{ms} ms is too long"))),
     }
 }
 
-impl Configured {
-    pub fn new(config: &SeriesConfig, own_url: &str) -> Result<Self, SeriesError> {
+impl MonitorSettings {
+    pub(crate) fn new(config: &SeriesConfig, own_url: &str) -> Result<Self, SeriesError> {
         let interval_ms = positive("series.scrape_interval", config.scrape_interval.0)?;
         let timeout_ms = positive("series.scrape_timeout", config.scrape_timeout.0)?;
-        let repeat_ms = config.alert_repeat.0 as i64;
+        let repeat_ms = i64::try_from(config.alert_repeat.0).unwrap_or(DURATION_MS_MAX);
         let queue = config.alert_queue.trim();
         let interval = config.evaluation_interval.0;
         Ok(Self {
@@ -141,7 +147,7 @@ impl Configured {
             },
             evaluation_interval_ms: positive("series.evaluation_interval", interval)?,
             resend_ms: positive("series.alert_resend", config.alert_resend.0)?,
-            repeat_ms: (repeat_ms > 0).then_some(repeat_ms),
+            repeat_ms: (repeat_ms > 0).then_some(repeat_ms.min(DURATION_MS_MAX)),
             queue: (!queue.is_empty()).then(|| queue.to_owned()),
             webhooks: urls("series.alert_webhooks", &config.alert_webhooks)?,
             alertmanagers: urls("series.alertmanagers", &config.alertmanagers)?,
@@ -150,7 +156,7 @@ impl Configured {
         })
     }
 
-    pub fn rules(
+    pub(crate) fn rules(
         &self,
         config: &SeriesConfig,
         metrics: RuleMetrics,
@@ -168,7 +174,7 @@ impl Configured {
         }
     }
 
-    pub fn scraper(
+    pub(crate) fn scraper(
         &self,
         config: &SeriesConfig,
         destinations: Destinations,
@@ -185,15 +191,15 @@ impl Configured {
     }
 
     /// Refuses a queue for alerts that there cannot be.
-    pub fn check_queue(&self, sink: &dyn TaskSink) -> Result<(), SeriesError> {
+    pub(crate) fn check_queue(&self, sink: &dyn TaskSink) -> Result<(), SeriesError> {
         let queue = self.queue.as_deref();
         let checked = queue.map_or(Ok(()), |queue| sink.check_queue(queue));
         checked.map_err(|refused| invalid("series.alert_queue", refused))
     }
 
-    /// Those who wait for alerts. Their names stand in metrics: that of a webhook is its place, as its address may be
-    /// a secret.
-    pub fn receivers(&self, sink: &Arc<dyn TaskSink>) -> Vec<ReceiverConfig> {
+    /// The receivers of alerts. Their names stand in metrics: that of a webhook is its place, as
+    /// its address may be a secret.
+    pub(crate) fn receivers(&self, sink: &Arc<dyn TaskSink>) -> Vec<ReceiverConfig> {
         let queue = self.queue.iter().map(|queue| {
             let destination = Destination::Tasks {
                 sink: sink.clone(),
@@ -220,7 +226,7 @@ impl Configured {
         receivers.collect()
     }
 
-    pub fn alertmanagers(&self) -> Vec<AlertmanagerStatus> {
+    pub(crate) fn alertmanagers(&self) -> Vec<AlertmanagerStatus> {
         let urls = self.alertmanagers.iter();
         urls.map(|url| AlertmanagerStatus {
             url: format!("{}/api/v2/alerts", without_credentials(url)),
@@ -231,10 +237,10 @@ impl Configured {
 
 /// What is in force, as Prometheus's configuration file has it.
 #[derive(Serialize)]
-pub(super) struct InForce {
+pub(super) struct EffectiveConfig {
     global: Global,
     #[serde(skip_serializing_if = "Option::is_none")]
-    alerting: Option<Alerting>,
+    alerting: Option<AlertingConfig>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rule_files: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -252,7 +258,7 @@ struct Global {
 }
 
 #[derive(Serialize)]
-struct Alerting {
+struct AlertingConfig {
     alertmanagers: Vec<Alertmanagers>,
 }
 
@@ -266,8 +272,8 @@ struct Addresses {
     targets: Vec<String>,
 }
 
-impl InForce {
-    pub fn new(configured: &Configured, jobs: Vec<ScrapeConfig>) -> Self {
+impl EffectiveConfig {
+    pub(crate) fn new(configured: &MonitorSettings, jobs: Vec<ScrapeConfig>) -> Self {
         let labels = configured.external_labels.iter();
         let managers = configured.alertmanagers.iter();
         let targets = managers
@@ -282,7 +288,7 @@ impl InForce {
                     .map(|(name, value)| (name.to_owned(), value.to_owned()))
                     .collect(),
             },
-            alerting: (!targets.is_empty()).then(|| Alerting {
+            alerting: (!targets.is_empty()).then(|| AlertingConfig {
                 alertmanagers: vec![Alertmanagers {
                     static_configs: vec![Addresses { targets }],
                 }],
@@ -293,7 +299,7 @@ impl InForce {
         }
     }
 
-    pub fn to_yaml(&self) -> String {
+    pub(crate) fn to_yaml(&self) -> String {
         serde_saphyr::to_string(self).expect("texts and numbers are written without fail")
     }
 }

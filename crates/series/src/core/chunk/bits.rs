@@ -10,14 +10,14 @@ pub(super) struct BitWriter {
 }
 
 impl BitWriter {
-    /// Bits written.
-    pub fn len(&self) -> usize {
+    /// Number of bits written so far.
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Writes the lowest `count` bits of `value`; there must be room. Others see them when they are told that
-    /// they are there.
-    pub fn write(&mut self, words: &[AtomicU64], value: u64, count: u32) {
+    /// Writes the lowest `count` bits of `value`; there must be room. Others see them when they are
+    /// told that they are there.
+    pub(crate) fn write(&mut self, words: &[AtomicU64], value: u64, count: u32) {
         let value = match count {
             64 => value,
             count => value & ((1 << count) - 1),
@@ -50,12 +50,12 @@ pub(super) struct BitReader<'words> {
 }
 
 impl<'words> BitReader<'words> {
-    pub fn new(words: &'words [AtomicU64]) -> Self {
+    pub(crate) fn new(words: &'words [AtomicU64]) -> Self {
         Self { words, position: 0 }
     }
 
-    /// Bits read.
-    pub fn position(&self) -> usize {
+    /// Number of bits read so far.
+    pub(crate) fn position(&self) -> usize {
         self.position
     }
 
@@ -68,7 +68,7 @@ impl<'words> BitReader<'words> {
 
     /// The next 64 bits, without going on.
     #[inline(always)]
-    pub fn peek(&self) -> u64 {
+    pub(crate) fn peek(&self) -> u64 {
         let (at, used) = (self.position / 64, self.position % 64);
         match used {
             0 => self.word(at),
@@ -78,13 +78,13 @@ impl<'words> BitReader<'words> {
 
     /// Goes on after `count` bits.
     #[inline(always)]
-    pub fn skip(&mut self, count: u32) {
+    pub(crate) fn skip(&mut self, count: u32) {
         self.position += count as usize;
     }
 
     /// The next `count` bits, of which there is at least one.
     #[inline(always)]
-    pub fn read(&mut self, count: u32) -> u64 {
+    pub(crate) fn read(&mut self, count: u32) -> u64 {
         let bits = self.peek() >> (64 - count);
         self.position += count as usize;
         bits

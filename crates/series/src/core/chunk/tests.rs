@@ -1,9 +1,9 @@
 //! What goes in comes out, bit by bit, also while more comes in.
 
+use egret_metrics_model::{NORMAL_NAN_BITS, STALE_NAN_BITS};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{NORMAL_NAN_BITS, STALE_NAN_BITS};
 
 fn fill(samples: &[(TimeMs, f64)]) -> Vec<Chunk> {
     let (first, rest) = samples.split_first().expect("there are some");

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use egret_metrics_model::{Buckets, CounterReset, Counts, SeriesSamples, Span};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Buckets, CounterReset, Counts, SeriesSamples, Span};
 
 fn pairs(samples: SeriesSamples) -> Vec<(TimeMs, f64)> {
     samples.times_ms.into_iter().zip(samples.values).collect()
@@ -40,8 +40,8 @@ proptest! {
             newest = newest.max(time_ms);
             if let Some(there) = model.get(&time_ms) {
                 let (value, expected) = match step % 2 {
-                    0 => (*there, Taken::Same),
-                    _ => (-1.0, Taken::Conflict),
+                    0 => (*there, AppendOutcome::Same),
+                    _ => (-1.0, AppendOutcome::Conflict),
                 };
                 let mut again = SampleBatch::default();
                 again.push(3, time_ms, value);
@@ -56,8 +56,8 @@ proptest! {
             let is_late = model.last_key_value().is_some_and(|(last, _)| *last > time_ms);
             let mut told = Vec::new();
             head.take(&columns, |at, taken| told.push((at, taken)));
-            let late = is_late.then_some((0, Taken::Late));
-            let nowhere = Some((1, Taken::Nowhere));
+            let late = is_late.then_some((0, AppendOutcome::Late));
+            let nowhere = Some((1, AppendOutcome::Nowhere));
             prop_assert_eq!(told, late.into_iter().chain(nowhere).collect::<Vec<_>>());
             model.insert(time_ms, step as f64);
         }
@@ -76,16 +76,16 @@ fn a_sample_that_was_there_is_no_error_and_another_value_is() {
     let mut take = |time_ms: TimeMs, value: f64| {
         let mut columns = SampleBatch::default();
         columns.push(0, time_ms, value);
-        let mut told = Taken::InOrder;
+        let mut told = AppendOutcome::InOrder;
         head.take(&columns, |_, taken| told = taken);
         told
     };
-    assert_eq!(take(10, 1.0), Taken::InOrder);
-    assert_eq!(take(10, 1.0), Taken::Same);
-    assert_eq!(take(10, f64::NAN), Taken::Conflict);
-    assert_eq!(take(5, 2.0), Taken::Late);
-    assert_eq!(take(5, 2.0), Taken::Same);
-    assert_eq!(take(5, 3.0), Taken::Conflict);
+    assert_eq!(take(10, 1.0), AppendOutcome::InOrder);
+    assert_eq!(take(10, 1.0), AppendOutcome::Same);
+    assert_eq!(take(10, f64::NAN), AppendOutcome::Conflict);
+    assert_eq!(take(5, 2.0), AppendOutcome::Late);
+    assert_eq!(take(5, 2.0), AppendOutcome::Same);
+    assert_eq!(take(5, 3.0), AppendOutcome::Conflict);
     assert_eq!(read(&samples, 0, 100), [(5, 2.0), (10, 1.0)]);
 }
 
@@ -113,8 +113,8 @@ fn histogram(buckets: usize) -> Arc<Histogram> {
 }
 
 proptest! {
-    /// Samples come, are flushed up to some time and released, and more come: what blocks and head have together is
-    /// always what came.
+    /// Samples come, are flushed up to some time and released, and more come: what blocks and head
+    /// have together is always what came.
     #[test]
     fn nothing_is_lost_or_doubled_between_head_and_blocks(
         steps in prop::collection::vec((0_u8..13, 0_i64..2_000), 0..800),
@@ -123,7 +123,7 @@ proptest! {
         let series = added(&mut head, 0);
         let mut model: BTreeMap<TimeMs, f64> = BTreeMap::new();
         let mut blocks: BTreeMap<TimeMs, f64> = BTreeMap::new();
-        let mut captured: Option<Flushed> = None;
+        let mut captured: Option<FlushedRange> = None;
         let mut newest = 0;
         for (step, (what, time_ms)) in steps.into_iter().enumerate() {
             match (what, captured.take()) {

@@ -1,33 +1,32 @@
-//! Series by label and value, built once.
+//! An immutable index of series by label and value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use egret_metrics_model::{LabelMatcher, MatchOp};
 use roaring::RoaringBitmap;
 
 use crate::core::head::HeadSeries;
-use crate::core::promql::LabelMatcher;
-use crate::model::MatchOp;
 
-/// See the module. A series' number is its place in the list.
+/// An immutable index of some series. A series' number is its place in the list.
 #[derive(Debug, Default)]
 pub struct Segment {
     series: Box<[Arc<HeadSeries>]>,
-    /// By name.
-    labels: BTreeMap<Box<str>, Values>,
+    labels: BTreeMap<Box<str>, SegmentValues>,
 }
 
-/// The values of a label, sorted, each with the numbers of the series that have it, ascending: three columns
-/// rather than a list for each, as most values are short and many have but one series.
+/// The values of a label, sorted, each with the numbers of the series that have it, ascending:
+/// three columns rather than a list for each, as most values are short and many have but one
+/// series.
 #[derive(Debug, Default)]
-struct Values {
+struct SegmentValues {
     text: String,
     /// Where each value ends in `text`, and its numbers in `numbers`.
     ends: Vec<(u32, u32)>,
     numbers: Vec<u32>,
 }
 
-impl Values {
+impl SegmentValues {
     fn len(&self) -> usize {
         self.ends.len()
     }
@@ -52,14 +51,16 @@ impl Values {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = (low + high) / 2;
-            match self.at(middle).0 < value {
-                true => low = middle + 1,
-                false => high = middle,
+            if self.at(middle).0 < value {
+                low = middle + 1
+            } else {
+                high = middle
             }
         }
-        match low < self.len() && self.at(low).0 == value {
-            true => self.at(low).1,
-            false => &[],
+        if low < self.len() && self.at(low).0 == value {
+            self.at(low).1
+        } else {
+            &[]
         }
     }
 
@@ -82,7 +83,7 @@ impl Values {
 }
 
 impl Segment {
-    /// Of these series.
+    /// Builds the segment of `series`.
     pub fn new(series: Vec<Arc<HeadSeries>>) -> Self {
         let mut pairs: BTreeMap<&str, Vec<(&str, u32)>> = BTreeMap::new();
         for (number, one) in series.iter().enumerate() {
@@ -92,7 +93,7 @@ impl Segment {
         }
         let labels = pairs.into_iter().map(|(name, mut pairs)| {
             pairs.sort_unstable();
-            let mut values = Values::default();
+            let mut values = SegmentValues::default();
             for run in pairs.chunk_by(|one, other| one.0 == other.0) {
                 values.push(run[0].0, run.iter().map(|(_, number)| *number));
             }
@@ -121,7 +122,7 @@ impl Segment {
                 segment.series.iter().map(renumber).collect()
             })
             .collect();
-        let mut labels: BTreeMap<Box<str>, Values> = BTreeMap::new();
+        let mut labels: BTreeMap<Box<str>, SegmentValues> = BTreeMap::new();
         for name in segments.iter().flat_map(|segment| segment.labels.keys()) {
             if !labels.contains_key(name) {
                 labels.insert(name.clone(), merge_values(name, segments, &renumbered));
@@ -146,15 +147,19 @@ impl Segment {
 
     /// The values of a label, sorted, and how many series have each.
     pub fn values(&self, name: &str) -> impl Iterator<Item = (&str, usize)> {
-        let values = self.labels.get(name).into_iter().flat_map(Values::iter);
+        let values = self
+            .labels
+            .get(name)
+            .into_iter()
+            .flat_map(SegmentValues::iter);
         values.map(|(value, numbers)| (value, numbers.len()))
     }
 
     /// The numbers of the series that match.
     ///
-    /// What must have one value comes first, the rarest value of all; the others need only look at what is left. A
-    /// regular expression is tried on each value of its label, or on each series that is left, whichever are
-    /// fewer.
+    /// What must have one value comes first, the rarest value of all; the others need only look at
+    /// what is left. A regular expression is tried on each value of its label, or on each series
+    /// that is left, whichever are fewer.
     pub fn select(&self, matchers: &[LabelMatcher]) -> RoaringBitmap {
         let mut exact: Vec<&[u32]> = Vec::new();
         let mut others: Vec<&LabelMatcher> = Vec::new();
@@ -204,7 +209,8 @@ impl Segment {
             *left = from_sorted(&left.iter().filter(matches).collect::<Vec<_>>());
             return;
         }
-        // Of the values that are taken and those that are not, the ones that say something of a label which is missing.
+        // Of the values that are taken and those that are not, the ones that say something of a
+        // label which is missing.
         let mut numbers: Vec<u32> = Vec::new();
         for (value, its) in values.iter() {
             if matcher.matches(value) != takes_missing {
@@ -213,23 +219,28 @@ impl Segment {
         }
         numbers.sort_unstable();
         let found = from_sorted(&numbers);
-        match takes_missing {
-            true => *left -= found,
-            false => *left &= found,
+        if takes_missing {
+            *left -= found
+        } else {
+            *left &= found
         }
     }
 }
 
-fn merge_values(name: &str, segments: &[Arc<Segment>], renumbered: &[Vec<Option<u32>>]) -> Values {
-    let none = Values::default();
-    let sources: Vec<&Values> = segments
+fn merge_values(
+    name: &str,
+    segments: &[Arc<Segment>],
+    renumbered: &[Vec<Option<u32>>],
+) -> SegmentValues {
+    let none = SegmentValues::default();
+    let sources: Vec<&SegmentValues> = segments
         .iter()
         .map(|segment| segment.labels.get(name).unwrap_or(&none))
         .collect();
     let mut next = vec![0; sources.len()];
-    let mut merged = Values::default();
+    let mut merged = SegmentValues::default();
     loop {
-        let ahead = |(source, next): (&&Values, &usize)| {
+        let ahead = |(source, next): (&&SegmentValues, &usize)| {
             (*next < source.len()).then(|| source.at(*next).0.to_owned())
         };
         let Some(least) = sources.iter().zip(&next).filter_map(ahead).min() else {
@@ -253,7 +264,8 @@ fn from_sorted(numbers: &[u32]) -> RoaringBitmap {
     RoaringBitmap::from_sorted_iter(numbers.iter().copied()).expect("the numbers ascend")
 }
 
-/// Leaves in `left` what is in `numbers` too; both ascend. Leaps through `numbers`, which is the longer one.
+/// Leaves in `left` what is in `numbers` too; both ascend. Leaps through `numbers`, which is the
+/// longer one.
 fn keep_common(left: &mut Vec<u32>, mut numbers: &[u32]) {
     left.retain(|number| {
         let mut step = 1;

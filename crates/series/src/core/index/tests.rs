@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use egret_metrics_model::{Labels, MatchOp, Matcher};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Labels, MatchOp, Matcher};
 
 fn matcher(name: &str, op: MatchOp, value: &str) -> LabelMatcher {
     let (name, value) = (name.into(), value.into());

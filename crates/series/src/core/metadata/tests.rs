@@ -13,7 +13,7 @@ fn said<'a>(metric: &'a str, help: &'a str) -> Description<'a> {
 
 fn names(store: &MetadataStore, limit: usize, per_metric: usize) -> Vec<String> {
     let listed = store.list(None, limit, per_metric);
-    let one = |(name, variants): &(Arc<str>, Vec<Arc<Metadata>>)| {
+    let one = |(name, variants): &(Arc<str>, Vec<Arc<MetadataEntry>>)| {
         let helps: Vec<&str> = variants.iter().map(|one| one.description().help).collect();
         format!("{name}: {}", helps.join(", "))
     };

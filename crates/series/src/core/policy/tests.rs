@@ -8,8 +8,10 @@ fn check(keep: &str, coarsen: &str, expected: Expect) {
     let shown = match policy(keep, coarsen, None, None) {
         Err((setting, reason)) => format!("{setting}: {reason}"),
         Ok(policy) => {
-            let keep = policy.keep.iter();
-            let keep = keep.map(|rule| format!("{} {}", rule.selector.len(), rule.keep_ms));
+            let keep = policy
+                .keep
+                .iter()
+                .map(|rule| format!("{} {}", rule.selector.len(), rule.keep_ms));
             let coarsen = policy
                 .coarsen
                 .iter()
@@ -51,7 +53,7 @@ fn what_is_wrong_is_told() {
     check(
         r#"{job="a"} 0s"#,
         "",
-        expect![[r#"series.keep: `0s` after `{job="a"}` is no time: give more than 0"#]],
+        expect![[r#"series.keep: `0s` after `{job="a"}` must be longer than 0"#]],
     );
     check(
         r#"{job="a"} 1d 2d"#,
@@ -77,7 +79,7 @@ fn what_is_wrong_is_told() {
     check(
         "",
         r#"{job="a"} after 30d every 0s"#,
-        expect![[r#"series.coarsen: `0s` after `{job="a"}` is no time: give more than 0"#]],
+        expect![[r#"series.coarsen: `0s` after `{job="a"}` must be longer than 0"#]],
     );
     check(
         r#"{job=~"("} 1d"#,

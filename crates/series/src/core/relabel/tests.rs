@@ -1,10 +1,10 @@
 //! Steps as files have them, with what Prometheus makes of the labels.
 
+use egret_metrics_model::Labels;
 use expect_test::{Expect, expect};
 
 use super::*;
 use crate::core::yaml;
-use crate::model::Labels;
 
 fn apply(steps: &str, labels: &[(&str, &str)]) -> String {
     let configs: Vec<RelabelConfig> = match yaml::read(steps) {
@@ -16,9 +16,10 @@ fn apply(steps: &str, labels: &[(&str, &str)]) -> String {
         Err(error) => return format!("error: {error}"),
     };
     let mut builder = LabelsBuilder::from_labels(&Labels::new(labels.iter().copied()));
-    match relabeling.apply(&mut builder) {
-        true => builder.build().to_string(),
-        false => "dropped".to_owned(),
+    if relabeling.apply(&mut builder) {
+        builder.build().to_string()
+    } else {
+        "dropped".to_owned()
     }
 }
 

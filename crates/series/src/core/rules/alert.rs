@@ -2,37 +2,41 @@
 
 use std::collections::BTreeMap;
 
+use egret_metrics_model::{Labels, LabelsBuilder, METRIC_NAME, TimeMs, is_stale};
+
 use super::NewSample;
 use super::rule::{ALERT_NAME, AlertSpec, Candidate};
-use crate::model::{Labels, LabelsBuilder, METRIC_NAME, TimeMs, is_stale};
 
-/// For how long a resolved alert is remembered and told again, in milliseconds, so that no receiver misses it.
+/// For how long a resolved alert is remembered and told again, in milliseconds, so that no receiver
+/// misses it.
 pub const RESOLVED_KEPT_MS: i64 = 15 * 60_000;
 /// After a restart, what was active longer ago than this is not remembered, in milliseconds.
 pub const OUTAGE_TOLERANCE_MS: i64 = 60 * 60_000;
-/// After a restart, an alert that was pending waits at least so long until it fires, in milliseconds, so that a
-/// short outage of what is scraped does not fire it.
+/// After a restart, an alert that was pending waits at least so long until it fires, in
+/// milliseconds, so that a short outage of what is scraped does not fire it.
 pub const FOR_GRACE_MS: i64 = 10 * 60_000;
+/// No alert is active since before this: far enough from the smallest time that differences fit.
+const ACTIVE_AT_MIN: TimeMs = TimeMs::MIN / 4;
 
 /// The series that say which alerts are active.
 const ACTIVE: &str = "ALERTS";
 /// The series that say since when.
 pub(super) const ACTIVE_SINCE: &str = "ALERTS_FOR_STATE";
 
-/// Where an alert is.
+/// State of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AlertState {
     /// Its condition does not hold, or no more.
     Inactive,
     /// Its condition holds, for less long than the rule wants.
     Pending,
-    /// It fires.
+    /// Its condition has held for as long as the rule wants.
     Firing,
 }
 
 impl AlertState {
     /// As the HTTP API and the label `alertstate` have it.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Inactive => "inactive",
             Self::Pending => "pending",
@@ -41,7 +45,6 @@ impl AlertState {
     }
 }
 
-/// An alert.
 #[derive(Clone, Debug)]
 pub(super) struct Alert {
     pub annotations: Labels,
@@ -59,29 +62,30 @@ pub(super) struct Alert {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alerts {
     active: BTreeMap<Labels, Alert>,
-    /// Whether what was known before a restart has been looked for. Before, nothing is written or told.
+    /// Whether what was known before a restart has been looked for. Before, nothing is written or
+    /// told.
     pub is_restored: bool,
 }
 
 impl Alerts {
-    /// None yet.
-    pub fn new(is_restored: bool) -> Self {
+    /// No alerts yet. `is_restored` is `true` if nothing is to be restored first.
+    pub(crate) fn new(is_restored: bool) -> Self {
         Self {
             active: BTreeMap::new(),
             is_restored,
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Labels, &Alert)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Labels, &Alert)> {
         self.active.iter()
     }
 
-    pub fn get_mut(&mut self, labels: &Labels) -> Option<&mut Alert> {
+    pub(crate) fn get_mut(&mut self, labels: &Labels) -> Option<&mut Alert> {
         self.active.get_mut(labels)
     }
 
     /// The state of the rule: that of the alert that is farthest.
-    pub fn state(&self) -> AlertState {
+    pub(crate) fn state(&self) -> AlertState {
         let states = self.active.values().map(|alert| alert.state);
         states.max().unwrap_or(AlertState::Inactive)
     }
@@ -90,7 +94,7 @@ impl Alerts {
     ///
     /// # Errors
     /// When more are active than the limit allows; then none is.
-    pub fn step(
+    pub(crate) fn step(
         &mut self,
         spec: &AlertSpec,
         candidates: Vec<Candidate>,
@@ -121,14 +125,14 @@ impl Alerts {
                 }
             }
         }
-        self.active
-            .retain(|labels, alert| match holding.contains(labels) {
-                true => {
-                    alert.kept_since = None;
-                    true
-                }
-                false => alert.ends(spec, at),
-            });
+        self.active.retain(|labels, alert| {
+            if holding.contains(labels) {
+                alert.kept_since = None;
+                true
+            } else {
+                alert.ends(spec, at)
+            }
+        });
         let mut active = 0;
         for alert in self.active.values_mut() {
             active += u64::from(alert.state != AlertState::Inactive);
@@ -145,7 +149,7 @@ impl Alerts {
     }
 
     /// Its rule is no more: what fires has ended, what is pending never was.
-    pub fn end(&mut self, at: TimeMs) {
+    pub(crate) fn end(&mut self, at: TimeMs) {
         self.active
             .retain(|_, alert| alert.state != AlertState::Pending);
         for alert in self.active.values_mut() {
@@ -155,7 +159,7 @@ impl Alerts {
     }
 
     /// The series of the alerts that are active.
-    pub fn samples(&self, time_ms: TimeMs) -> Vec<NewSample> {
+    pub(crate) fn samples(&self, time_ms: TimeMs) -> Vec<NewSample> {
         if !self.is_restored {
             return Vec::new();
         }
@@ -183,12 +187,19 @@ impl Alerts {
         both.collect()
     }
 
-    /// Takes what was written before a restart: the last sample of each series that says since when an alert is
-    /// active. As in Prometheus; but an alert that fired fires on, however short the rule's `for`, so that nobody is
-    /// told that it ended and began anew.
-    pub fn restore(&mut self, spec: &AlertSpec, written: &[(Labels, TimeMs, f64)], at: TimeMs) {
+    /// Takes what was written before a restart: the last sample of each series that says since when
+    /// an alert is active. As in Prometheus; but an alert that fired fires on, however short the
+    /// rule's `for`, so that no receiver is told that it ended and began anew. The samples of an
+    /// evaluation are `query_offset_ms` older than it.
+    pub(crate) fn restore(
+        &mut self,
+        spec: &AlertSpec,
+        written: &[(Labels, TimeMs, f64)],
+        query_offset_ms: i64,
+        at: TimeMs,
+    ) {
         self.is_restored = true;
-        for (labels, down_at, since) in written {
+        for (labels, time_ms, since) in written {
             if is_stale(*since) || !since.is_finite() {
                 continue;
             }
@@ -197,7 +208,13 @@ impl Alerts {
             let Some(alert) = self.active.get_mut(&own.build()) else {
                 continue;
             };
-            let active_at = *since as i64 * 1_000;
+            let active_at = (*since as i64).saturating_mul(1_000);
+            let down_at = time_ms + query_offset_ms;
+            // No evaluation writes a time after its own: another client has written this one, or
+            // the clock was set back. The alert would be held back.
+            if !(ACTIVE_AT_MIN..=down_at).contains(&active_at) {
+                continue;
+            }
             let down_at = down_at.div_euclid(1_000) * 1_000;
             let remaining = spec.hold_ms - (down_at - active_at);
             if remaining <= 0 {
@@ -212,8 +229,8 @@ impl Alerts {
         }
     }
 
-    /// Which series to read for [`Alerts::restore`].
-    pub fn written_as(name: &str) -> [(&'static str, &str); 2] {
+    /// Matchers of the series to read for [`Alerts::restore`].
+    pub(crate) fn written_as(name: &str) -> [(&'static str, &str); 2] {
         [(METRIC_NAME, ACTIVE_SINCE), (ALERT_NAME, name)]
     }
 }
@@ -237,8 +254,8 @@ impl Alert {
         }
     }
 
-    /// Whether those who wait for alerts are to be told, now or again.
-    pub fn is_due(&self, at: TimeMs, resend_ms: i64) -> bool {
+    /// Whether receivers are to be notified, for the first time or again.
+    pub(crate) fn is_due(&self, at: TimeMs, resend_ms: i64) -> bool {
         if self.state == AlertState::Pending {
             return false;
         }

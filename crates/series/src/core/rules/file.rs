@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use egret_go_template::Template;
+use egret_metrics_model::METRIC_NAME;
+use egret_promql::Query;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::rule::{AlertSpec, GroupSpec, RuleKind, RuleSpec, Text};
-use crate::core::promql::Query;
-use crate::core::template::Template;
+use super::rule::{AlertSpec, GroupSpec, RuleKind, RuleSpec, TemplateText};
 use crate::core::yaml::{self, DurationMs, place};
-use crate::model::METRIC_NAME;
 
 type Pairs = BTreeMap<String, Option<String>>;
 
@@ -48,15 +48,15 @@ struct RuleText {
 /// What is wrong with a file of rules, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleFileError {
-    /// The file.
+    /// Path of the file.
     pub file: String,
     /// Line and column, from 1; zeros when it concerns all of the file.
     pub place: (u64, u64),
-    /// The group.
+    /// Name of the group, if one is concerned.
     pub group: Option<String>,
     /// Number of the rule in its group, from 1, and its name.
     pub rule: Option<(usize, String)>,
-    /// What is wrong.
+    /// Description of what is wrong.
     pub problem: String,
 }
 
@@ -83,15 +83,15 @@ struct Checker<'a> {
     errors: Vec<RuleFileError>,
 }
 
-/// Where an error is.
+/// Place of an error in a file.
 #[derive(Clone, Default)]
-struct Where {
+struct ErrorPlace {
     place: (u64, u64),
     group: Option<String>,
     rule: Option<(usize, String)>,
 }
 
-impl Where {
+impl ErrorPlace {
     fn at<T>(&self, value: &Spanned<T>) -> Self {
         Self {
             place: place(value),
@@ -113,9 +113,9 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<GroupSpec>, Vec<RuleFileError
         Ok(read) => read,
         Err(error) => {
             let place = (error.line, error.column);
-            let all = Where {
+            let all = ErrorPlace {
                 place,
-                ..Where::default()
+                ..ErrorPlace::default()
             };
             checker.refuse(&all, error.problem);
             return Err(checker.errors);
@@ -124,9 +124,9 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<GroupSpec>, Vec<RuleFileError
     let mut names = BTreeSet::new();
     let mut groups = Vec::new();
     for group in read.groups.unwrap_or_default() {
-        let at = Where {
+        let at = ErrorPlace {
             place: place(&group.name),
-            ..Where::default()
+            ..ErrorPlace::default()
         };
         let name = group.name.value.as_str();
         if name.is_empty() {
@@ -137,14 +137,15 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<GroupSpec>, Vec<RuleFileError
         }
         groups.push(checker.group(&group));
     }
-    match checker.errors.is_empty() {
-        true => Ok(groups),
-        false => Err(checker.errors),
+    if checker.errors.is_empty() {
+        Ok(groups)
+    } else {
+        Err(checker.errors)
     }
 }
 
 impl Checker<'_> {
-    fn refuse(&mut self, at: &Where, problem: impl Into<String>) {
+    fn refuse(&mut self, at: &ErrorPlace, problem: impl Into<String>) {
         self.errors.push(RuleFileError {
             file: self.file.to_owned(),
             place: at.place,
@@ -156,7 +157,7 @@ impl Checker<'_> {
 
     fn group(&mut self, group: &GroupText) -> GroupSpec {
         let name = group.name.value.as_str();
-        let at = Where {
+        let at = ErrorPlace {
             place: place(&group.name),
             group: Some(name.to_owned()),
             rule: None,
@@ -166,9 +167,13 @@ impl Checker<'_> {
         }
         let shared = group.labels.clone().unwrap_or_default();
         self.names(&at, "label", &shared);
-        let rules = group.rules.iter().flatten().enumerate();
-        let rules = rules.filter_map(|(index, rule)| self.rule(&at, index, rule, &shared));
-        let rules = rules.collect();
+        let rules = group
+            .rules
+            .iter()
+            .flatten()
+            .enumerate()
+            .filter_map(|(index, rule)| self.rule(&at, index, rule, &shared))
+            .collect();
         GroupSpec {
             file: self.file.into(),
             name: name.into(),
@@ -183,7 +188,7 @@ impl Checker<'_> {
     /// The rule; nothing when something about it is wrong, which was noted.
     fn rule(
         &mut self,
-        group: &Where,
+        group: &ErrorPlace,
         index: usize,
         rule: &Spanned<RuleText>,
         shared: &Pairs,
@@ -193,7 +198,7 @@ impl Checker<'_> {
         let given = |name: &Option<Spanned<String>>| name.clone().filter(|it| !it.value.is_empty());
         let (record, alert) = (given(&text.record), given(&text.alert));
         let name = record.as_ref().or(alert.as_ref());
-        let at = Where {
+        let at = ErrorPlace {
             place: place(rule),
             group: group.group.clone(),
             rule: Some((index + 1, name.map_or("", |name| &name.value).to_owned())),
@@ -243,7 +248,7 @@ impl Checker<'_> {
         Some(RuleSpec { name, query, kind })
     }
 
-    fn query(&mut self, at: &Where, expr: Option<&Spanned<String>>) -> Option<Arc<Query>> {
+    fn query(&mut self, at: &ErrorPlace, expr: Option<&Spanned<String>>) -> Option<Arc<Query>> {
         let Some(expr) = expr.filter(|expr| !expr.value.trim().is_empty()) else {
             self.refuse(at, "field 'expr' must be set in rule");
             return None;
@@ -257,7 +262,7 @@ impl Checker<'_> {
         }
     }
 
-    fn recording(&mut self, at: &Where, text: &RuleText, record: &Spanned<String>) {
+    fn recording(&mut self, at: &ErrorPlace, text: &RuleText, record: &Spanned<String>) {
         let refused = [
             ("annotations", text.annotations.is_some()),
             ("for", text.hold.is_some_and(|hold| hold.0 > 0)),
@@ -277,7 +282,7 @@ impl Checker<'_> {
         }
     }
 
-    fn names(&mut self, at: &Where, what: &str, pairs: &Pairs) {
+    fn names(&mut self, at: &ErrorPlace, what: &str, pairs: &Pairs) {
         for name in pairs.keys() {
             if name.is_empty() || name == METRIC_NAME {
                 self.refuse(at, format!("invalid {what} name: {name:?}"));
@@ -285,14 +290,19 @@ impl Checker<'_> {
         }
     }
 
-    fn texts(&mut self, at: &Where, what: &str, pairs: &Pairs) -> Vec<(Box<str>, Text)> {
+    fn texts(
+        &mut self,
+        at: &ErrorPlace,
+        what: &str,
+        pairs: &Pairs,
+    ) -> Vec<(Box<str>, TemplateText)> {
         let mut texts = Vec::new();
         for (name, value) in pairs {
             let source = value.as_deref().unwrap_or("");
             match Template::parse(source) {
                 Ok(template) => texts.push((
                     name.as_str().into(),
-                    Text {
+                    TemplateText {
                         source: source.into(),
                         template: Arc::new(template),
                     },

@@ -1,30 +1,29 @@
-//! Which rules somebody wants to see, and how many groups at a time: the parameters of `/api/v1/rules`.
+//! Which rules are requested, and how many groups at a time: the parameters of `/api/v1/rules`.
 
+use egret_metrics_model::{LabelMatcher, Labels};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::status::{GroupStatus, RuleStatus, RulesStatus};
-use crate::core::promql::LabelMatcher;
-use crate::model::Labels;
 
-/// Which kind of rules.
+/// Type of a rule, as in the parameter `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleType {
-    /// Alerting rules.
+    /// Alerting rules only (`type=alert`).
     Alert,
-    /// Recording rules.
+    /// Recording rules only (`type=record`).
     Record,
 }
 
 /// Which rules are wanted. A list that is empty asks for nothing.
 #[derive(Debug, Default)]
 pub struct RuleFilter {
-    /// Only these.
+    /// Only rules of this type.
     pub kind: Option<RuleType>,
-    /// Those of these names.
+    /// With these names; empty for all.
     pub names: Vec<String>,
     /// In groups of these names.
     pub groups: Vec<String>,
-    /// Of these files.
+    /// In files of these paths.
     pub files: Vec<String>,
     /// Of which one takes the rule's labels, as they are written.
     pub selectors: Vec<Vec<LabelMatcher>>,

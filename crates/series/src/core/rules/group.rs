@@ -1,25 +1,28 @@
-//! A group of rules over time: what its rules have written, which alerts are active, how it went the last time.
+//! A group of rules over time: what its rules have written, which alerts are active, how it went
+//! the last time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::Timestamp;
+use egret_go_template::table_link;
+use egret_metrics_model::number::format_number;
+use egret_metrics_model::{
+    Labels, LabelsBuilder, MatchOp, Matcher, STALE_NAN_BITS, TimeMs, TimeSpan,
+};
 
 use super::NewSample;
 use super::alert::OUTAGE_TOLERANCE_MS;
 use super::alert::{Alert, AlertState, Alerts};
-use super::notice::{Fingerprint, Notice};
-use super::rule::{Found, GroupSpec, RuleKind, RuleSpec};
+use super::notice::{AlertNotification, Fingerprint};
+use super::rule::{GroupSpec, RuleKind, RuleResult, RuleSpec};
 use super::status::{AlertStatus, GroupStatus, Health, RuleStatus};
-use crate::core::promql::format_number;
 use crate::core::schedule::Schedule;
-use crate::core::template::table_link;
-use crate::model::{Labels, LabelsBuilder, MatchOp, Matcher, STALE_NAN_BITS, TimeMs};
 
-/// What a group knows when it begins.
+/// State of a group at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub enum GroupStart {
     /// Egret was started: what its alerts were before is in the series they wrote.
     AfterStart,
     /// It came with a reload: there was nothing before.
@@ -28,10 +31,10 @@ pub enum Begin {
 
 /// A group of rules.
 #[derive(Debug)]
-pub struct Group {
+pub struct RuleGroup {
     spec: GroupSpec,
     schedule: Schedule,
-    rules: Vec<Running>,
+    rules: Vec<RuleState>,
     /// Series that rules wrote which are no more.
     leftover: BTreeSet<Labels>,
     passes: u64,
@@ -41,11 +44,11 @@ pub struct Group {
 }
 
 #[derive(Debug, Default)]
-struct Running {
+struct RuleState {
     alerts: Alerts,
-    /// What it wrote the last time.
+    /// Series written by the last evaluation.
     written: BTreeSet<Labels>,
-    /// What it is about to have written.
+    /// Series that the present evaluation writes.
     writing: BTreeSet<Labels>,
     health: Health,
     last_error: String,
@@ -53,20 +56,20 @@ struct Running {
     took: Duration,
 }
 
-/// What follows from an evaluation.
+/// Consequences of an evaluation: samples to write and notices to send.
 #[derive(Debug, Default, PartialEq)]
-pub struct Settled {
-    /// To be appended; then [`Group::appended`] is told how it went.
+pub struct GroupEvaluation {
+    /// To be appended; then [`RuleGroup::appended`] is told how it went.
     pub samples: Vec<NewSample>,
-    /// To be told; what was, goes to [`Group::told`]. What was not is due again the next time.
-    pub notices: Vec<Notice>,
+    /// To be told; what was, goes to [`RuleGroup::told`]. What was not is due again the next time.
+    pub notices: Vec<AlertNotification>,
     /// For the log: what failed.
     pub problems: Vec<String>,
 }
 
-/// How notices are made.
+/// Settings for notices of alerts.
 #[derive(Clone, Copy, Debug)]
-pub struct Telling<'a> {
+pub struct NotifyOptions<'a> {
     /// Added to the labels of alerts that do not have them.
     pub external_labels: &'a Labels,
     /// Before the path of the page that shows an expression.
@@ -83,14 +86,14 @@ fn marker(labels: Labels, time_ms: TimeMs) -> NewSample {
     }
 }
 
-impl Group {
+impl RuleGroup {
     /// Begins with a group that was read.
-    pub fn new(spec: GroupSpec, default_interval_ms: i64, begin: Begin) -> Self {
+    pub(crate) fn new(spec: GroupSpec, default_interval_ms: i64, begin: GroupStart) -> Self {
         let interval_ms = spec.interval_ms.unwrap_or(default_interval_ms).max(1);
         let key = format!("{};{}", spec.file, spec.name);
-        let rules = spec.rules.iter().map(|_| Running {
-            alerts: Alerts::new(begin == Begin::Anew),
-            ..Running::default()
+        let rules = spec.rules.iter().map(|_| RuleState {
+            alerts: Alerts::new(begin == GroupStart::Anew),
+            ..RuleState::default()
         });
         Self {
             schedule: Schedule::new(&key, interval_ms),
@@ -104,34 +107,34 @@ impl Group {
         }
     }
 
-    /// What it was made of.
-    pub fn spec(&self) -> &GroupSpec {
+    /// The specification that it was made from.
+    pub(crate) fn spec(&self) -> &GroupSpec {
         &self.spec
     }
 
-    /// When it is evaluated.
-    pub fn schedule(&self) -> Schedule {
+    /// When the group is evaluated.
+    pub(crate) fn schedule(&self) -> Schedule {
         self.schedule
     }
 
     /// Takes what a rule yielded at a time.
-    pub fn settle(
+    pub(crate) fn settle(
         &mut self,
         rule: usize,
         at: TimeMs,
-        found: Result<Found, String>,
+        found: Result<RuleResult, String>,
         took: Duration,
-        telling: Telling<'_>,
-    ) -> Settled {
+        telling: NotifyOptions<'_>,
+    ) -> GroupEvaluation {
         let time_ms = at - self.spec.query_offset_ms;
         let limit = self.spec.limit;
         let (spec, running) = (&self.spec.rules[rule], &mut self.rules[rule]);
         running.evaluated_at = Some(at);
         running.took = took;
-        let mut settled = Settled::default();
+        let mut settled = GroupEvaluation::default();
         let fresh = match (found, &spec.kind) {
             (Err(problem), _) => Err(problem),
-            (Ok(Found::Series(series)), _) => Ok(series
+            (Ok(RuleResult::Series(series)), _) => Ok(series
                 .into_iter()
                 .map(|(labels, value)| NewSample {
                     labels,
@@ -140,7 +143,7 @@ impl Group {
                 })
                 .collect()),
             (
-                Ok(Found::Alerts {
+                Ok(RuleResult::Alerts {
                     candidates,
                     problems,
                 }),
@@ -152,7 +155,7 @@ impl Group {
                     .step(alert, candidates, at, limit)
                     .map(|()| running.alerts.samples(time_ms))
             }
-            (Ok(Found::Alerts { .. }), RuleKind::Recording { .. }) => {
+            (Ok(RuleResult::Alerts { .. }), RuleKind::Recording { .. }) => {
                 unreachable!("a recording rule yields series")
             }
         };
@@ -173,7 +176,7 @@ impl Group {
     }
 
     /// How it went with the samples of a rule.
-    pub fn appended(&mut self, rule: usize, outcome: Result<(), String>) {
+    pub(crate) fn appended(&mut self, rule: usize, outcome: Result<(), String>) {
         let running = &mut self.rules[rule];
         match outcome {
             Ok(()) => running.written = std::mem::take(&mut running.writing),
@@ -184,8 +187,8 @@ impl Group {
         }
     }
 
-    /// Alerts of a rule that those who wait for them have been told of.
-    pub fn told(&mut self, rule: usize, notices: &[Notice]) {
+    /// Notes when alerts of a rule were last told to receivers.
+    pub(crate) fn told(&mut self, rule: usize, notices: &[AlertNotification]) {
         for notice in notices {
             if let Some(alert) = self.rules[rule].alerts.get_mut(&notice.own_labels) {
                 alert.told_at = Some(notice.at);
@@ -194,7 +197,7 @@ impl Group {
     }
 
     /// All rules have been evaluated. The markers that end series of rules which are no more.
-    pub fn finish(&mut self, at: TimeMs, took: Duration, missed: u64) -> Vec<NewSample> {
+    pub(crate) fn finish(&mut self, at: TimeMs, took: Duration, missed: u64) -> Vec<NewSample> {
         self.passes += 1;
         self.missed += missed;
         self.evaluated_at = Some(at);
@@ -207,10 +210,12 @@ impl Group {
             .collect()
     }
 
-    /// The rules whose alerts are to be restored now, each with the series to read and the time to read them from.
+    /// The rules whose alerts are to be restored now, each with the series to read and the time to
+    /// read them from.
     ///
-    /// That is after the second evaluation: at the first, what is scraped or recorded may not be there yet.
-    pub fn to_restore(&self, at: TimeMs) -> Vec<(usize, Vec<Matcher>, (TimeMs, TimeMs))> {
+    /// That is after the second evaluation: at the first, what is scraped or recorded may not be
+    /// there yet.
+    pub(crate) fn to_restore(&self, at: TimeMs) -> Vec<(usize, Vec<Matcher>, TimeSpan)> {
         if self.passes < 2 {
             return Vec::new();
         }
@@ -224,22 +229,33 @@ impl Group {
                 op: MatchOp::Equal,
                 value: value.into(),
             });
-            (index, matchers.to_vec(), (at - OUTAGE_TOLERANCE_MS, at))
+            let range = TimeSpan {
+                start: at - OUTAGE_TOLERANCE_MS,
+                end: at,
+            };
+            (index, matchers.to_vec(), range)
         });
         wanted.collect()
     }
 
-    /// Takes the last samples of the series that [`Group::to_restore`] asked for. Where they could not be read,
-    /// there are none: nothing would be better later.
-    pub fn restore(&mut self, rule: usize, written: &[(Labels, TimeMs, f64)], at: TimeMs) {
+    /// Takes the last samples of the series that [`RuleGroup::to_restore`] asked for. Where they
+    /// could not be read, there are none: nothing would be better later.
+    pub(crate) fn restore(&mut self, rule: usize, written: &[(Labels, TimeMs, f64)], at: TimeMs) {
         if let RuleKind::Alerting(spec) = &self.spec.rules[rule].kind {
-            self.rules[rule].alerts.restore(spec, written, at);
+            let offset_ms = self.spec.query_offset_ms;
+            let alerts = &mut self.rules[rule].alerts;
+            alerts.restore(spec, written, offset_ms, at);
         }
     }
 
-    /// Goes on where the group of the same name was that this one takes the place of. What is to be told: alerts of
-    /// rules that are no more have ended.
-    pub fn adopt(&mut self, mut old: Group, at: TimeMs, telling: Telling<'_>) -> Vec<Notice> {
+    /// Goes on where the group of the same name was that this one takes the place of. What is to be
+    /// told: alerts of rules that are no more have ended.
+    pub(crate) fn adopt(
+        &mut self,
+        mut old: RuleGroup,
+        at: TimeMs,
+        telling: NotifyOptions<'_>,
+    ) -> Vec<AlertNotification> {
         self.evaluated_at = old.evaluated_at;
         self.passes = old.passes;
         self.missed = old.missed;
@@ -259,14 +275,15 @@ impl Group {
         notices
     }
 
-    /// Its end, because it is no more: alerts that have ended are told, then markers end everything it wrote.
-    pub fn retire(mut self, at: TimeMs, telling: Telling<'_>) -> Settled {
+    /// Its end, because it is no more: alerts that have ended are told, then markers end everything
+    /// it wrote.
+    pub(crate) fn retire(mut self, at: TimeMs, telling: NotifyOptions<'_>) -> GroupEvaluation {
         let rules = 0..self.rules.len();
         let notices = rules.flat_map(|rule| self.end(rule, at, telling)).collect();
         let time_ms = at - self.spec.query_offset_ms;
         let written = self.rules.into_iter().flat_map(|running| running.written);
         let all = written.chain(self.leftover);
-        Settled {
+        GroupEvaluation {
             samples: all.map(|labels| marker(labels, time_ms)).collect(),
             notices,
             problems: Vec::new(),
@@ -274,12 +291,17 @@ impl Group {
     }
 
     /// Ends the alerts of a rule that is no more.
-    fn end(&mut self, rule: usize, at: TimeMs, telling: Telling<'_>) -> Vec<Notice> {
+    fn end(
+        &mut self,
+        rule: usize,
+        at: TimeMs,
+        telling: NotifyOptions<'_>,
+    ) -> Vec<AlertNotification> {
         self.rules[rule].alerts.end(at);
         self.due(rule, at, telling)
     }
 
-    fn due(&self, rule: usize, at: TimeMs, telling: Telling<'_>) -> Vec<Notice> {
+    fn due(&self, rule: usize, at: TimeMs, telling: NotifyOptions<'_>) -> Vec<AlertNotification> {
         let running = &self.rules[rule];
         if !running.alerts.is_restored {
             return Vec::new();
@@ -300,7 +322,7 @@ impl Group {
                 }
             }
             let labels = labels.build();
-            Notice {
+            AlertNotification {
                 fingerprint: Fingerprint::of(&labels),
                 own_labels: own.clone(),
                 labels,
@@ -316,8 +338,8 @@ impl Group {
         notices.collect()
     }
 
-    /// What the HTTP API says of it.
-    pub fn status(&self) -> GroupStatus {
+    /// Status of the group, for the HTTP API.
+    pub(crate) fn status(&self) -> GroupStatus {
         let rules = self.spec.rules.iter().zip(&self.rules);
         GroupStatus {
             name: self.spec.name.to_string(),
@@ -348,7 +370,7 @@ impl RuleSpec {
     }
 }
 
-impl Running {
+impl RuleState {
     /// Adds the markers that end series which are not there any more.
     fn with_markers(&mut self, mut samples: Vec<NewSample>, time_ms: TimeMs) -> Vec<NewSample> {
         self.writing = samples.iter().map(|sample| sample.labels.clone()).collect();
@@ -373,7 +395,7 @@ impl Running {
                 last_evaluation,
             },
             RuleKind::Alerting(alert) => {
-                let written = |texts: &[(Box<str>, super::Text)]| {
+                let written = |texts: &[(Box<str>, super::TemplateText)]| {
                     Labels::new(texts.iter().map(|(name, text)| (&**name, &*text.source)))
                 };
                 let active = self
@@ -412,7 +434,8 @@ impl Alert {
     }
 }
 
-/// As few digits as tell a number from its neighbours, with an exponent of at least two digits: `1.5e+00`.
+/// As few digits as tell a number from its neighbours, with an exponent of at least two digits:
+/// `1.5e+00`.
 fn exponential(value: f64) -> String {
     if !value.is_finite() {
         return format_number(value);

@@ -1,22 +1,22 @@
-//! What is told about an alert, to whom it is due, and in which form each receiver wants it.
+//! Notices of alerts: their contents, when they are due to a receiver, and its wire format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use egret_base::Timestamp;
+use egret_metrics_model::{Labels, TimeMs};
 use serde::Serialize;
 use serde_json::json;
 
 use super::status::{NEVER, labels_as_map};
-use crate::model::{Labels, TimeMs};
 
 /// What tells alerts apart: as Alertmanager has it, FNV-1a of 64 bits of their labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u64);
 
 impl Fingerprint {
-    /// That of an alert with these labels.
+    /// Fingerprint of an alert with these labels.
     pub fn of(labels: &Labels) -> Self {
         let parts = labels.iter().flat_map(|(name, value)| [name, value]);
         let bytes = parts.flat_map(|part| part.bytes().chain([0xff]));
@@ -35,30 +35,31 @@ impl fmt::Display for Fingerprint {
 
 /// That an alert fires, or that it does no more.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Notice {
-    /// Which alert.
+pub struct AlertNotification {
+    /// Fingerprint of the alert's labels.
     pub fingerprint: Fingerprint,
     /// Its labels as the rule made them: the key under which its group knows it.
     pub own_labels: Labels,
-    /// Its labels with the external ones.
+    /// Labels of the alert, external ones included.
     pub labels: Labels,
-    /// What is said with it.
+    /// Annotations of the alert.
     pub annotations: Labels,
     /// Since when its condition has held, whatever `for` says; the same after a restart.
     pub active_at: TimeMs,
     /// Since when it fires.
     pub starts_at: TimeMs,
-    /// When it was resolved; while it fires, when it may be taken for resolved unless it is told again.
+    /// When it was resolved; while it fires, when it may be taken for resolved unless it is told
+    /// again.
     pub ends_at: TimeMs,
-    /// Whether it fires no more.
+    /// Whether the alert has ended.
     pub is_resolved: bool,
-    /// When this was decided.
+    /// When the notice was made.
     pub at: TimeMs,
     /// The page that shows the rule's expression.
     pub generator_url: Arc<str>,
 }
 
-impl Notice {
+impl AlertNotification {
     fn status(&self) -> &'static str {
         if self.is_resolved {
             "resolved"
@@ -68,17 +69,18 @@ impl Notice {
     }
 }
 
-/// That a receiver is to be told, and the which-th time it is.
+/// A due notification of one receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Occasion {
-    /// The same for the same alert in the same state, whenever Egret was restarted in between.
+pub struct NotificationKey {
+    /// Equal for the same alert, state and repetition, also across restarts of Egret.
     pub key: String,
 }
 
-/// What one receiver has been told.
+/// Notifications that one receiver has got.
 #[derive(Debug)]
-pub struct Ledger {
-    /// After how long it is told again of an alert that still fires, in milliseconds; `None`: never.
+pub struct NotificationLog {
+    /// After how long it is told again of an alert that still fires, in milliseconds; `None`:
+    /// never.
     repeat_ms: Option<i64>,
     /// The last key of each alert, and when it was told.
     told: BTreeMap<Fingerprint, (String, TimeMs)>,
@@ -87,15 +89,15 @@ pub struct Ledger {
 /// A ledger forgets alerts of which nothing was due for so long, in milliseconds.
 const FORGOTTEN_AFTER_MS: i64 = 24 * 3_600_000;
 
-impl Ledger {
+impl NotificationLog {
     /// Of a receiver that has been told nothing.
-    pub fn new(repeat_ms: Option<i64>) -> Self {
+    pub(crate) fn new(repeat_ms: Option<i64>) -> Self {
         let told = BTreeMap::new();
         Self { repeat_ms, told }
     }
 
     /// Whether the receiver is to be told of it.
-    pub fn occasion(&self, notice: &Notice) -> Option<Occasion> {
+    pub(crate) fn occasion(&self, notice: &AlertNotification) -> Option<NotificationKey> {
         let repeats = match self.repeat_ms {
             Some(repeat_ms) if repeat_ms > 0 && !notice.is_resolved => {
                 (notice.at - notice.active_at) / repeat_ms
@@ -106,14 +108,15 @@ impl Ledger {
         let (print, status) = (notice.fingerprint, notice.status());
         let key = format!("series/alert/{print}/{active_s}/{status}/{repeats}");
         let before = self.told.get(&notice.fingerprint);
-        match before.is_some_and(|(before, _)| *before == key) {
-            true => None,
-            false => Some(Occasion { key }),
+        if before.is_some_and(|(before, _)| *before == key) {
+            None
+        } else {
+            Some(NotificationKey { key })
         }
     }
 
     /// The receiver has been told.
-    pub fn told(&mut self, notice: &Notice, occasion: Occasion) {
+    pub(crate) fn told(&mut self, notice: &AlertNotification, occasion: NotificationKey) {
         let entry = (occasion.key, notice.at);
         self.told.insert(notice.fingerprint, entry);
         let oldest = notice.at - FORGOTTEN_AFTER_MS.max(self.repeat_ms.unwrap_or(0) * 2);
@@ -141,15 +144,16 @@ fn moment(time: TimeMs) -> String {
 }
 
 impl<'a> AlertBody<'a> {
-    fn new(notice: &'a Notice) -> Self {
+    fn new(notice: &'a AlertNotification) -> Self {
         Self {
             status: notice.status(),
             labels: &notice.labels,
             annotations: &notice.annotations,
             starts_at: moment(notice.starts_at),
-            ends_at: match notice.is_resolved {
-                true => moment(notice.ends_at),
-                false => NEVER.to_owned(),
+            ends_at: if notice.is_resolved {
+                moment(notice.ends_at)
+            } else {
+                NEVER.to_owned()
             },
             generator_url: &notice.generator_url,
             fingerprint: notice.fingerprint.to_string(),
@@ -158,12 +162,12 @@ impl<'a> AlertBody<'a> {
 }
 
 /// The payload of a task: the alert as Alertmanager has it in a webhook.
-pub fn task_body(notice: &Notice) -> String {
+pub fn task_body(notice: &AlertNotification) -> String {
     serde_json::to_string(&AlertBody::new(notice)).expect("strings are written without fail")
 }
 
-/// What `/api/v2/alerts` of Alertmanager takes.
-pub fn alertmanager_body(notices: &[&Notice]) -> String {
+/// Body of a POST to `/api/v2/alerts` of Alertmanager.
+pub fn alertmanager_body(notices: &[&AlertNotification]) -> String {
     let alerts = notices.iter().map(|notice| {
         json!({
             "labels": as_json(&notice.labels),
@@ -176,9 +180,9 @@ pub fn alertmanager_body(notices: &[&Notice]) -> String {
     serde_json::Value::Array(alerts.collect()).to_string()
 }
 
-/// Version 4 of the payload that Alertmanager sends to webhooks. The notices are of one rule, so that they are one
-/// group by `alertname`.
-pub fn webhook_body(receiver: &str, external_url: &str, notices: &[&Notice]) -> String {
+/// Version 4 of the payload that Alertmanager sends to webhooks. The notices are of one rule, so
+/// that they are one group by `alertname`.
+pub fn webhook_body(receiver: &str, external_url: &str, notices: &[&AlertNotification]) -> String {
     let name = notices
         .first()
         .map_or("", |notice| notice.labels.get("alertname"));
@@ -209,7 +213,7 @@ fn as_json(labels: &Labels) -> serde_json::Value {
     serde_json::Value::Object(pairs.collect())
 }
 
-/// What all of them have.
+/// Labels that all have, with equal values.
 fn common<'a>(mut all: impl Iterator<Item = &'a Labels>) -> Labels {
     let Some(first) = all.next() else {
         return Labels::default();

@@ -3,19 +3,22 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::core::promql::{
-    Answer, Columns, Hints, LabelMatcher, Options, Query, QueryError, QueryResult, SampleValue,
+use egret_metrics_model::{
+    LabelMatcher, Labels, LabelsBuilder, METRIC_NAME, Matcher, TimeMs, TimeSpan,
+};
+use egret_promql::{
+    Answer, EvalOptions, Hints, Query, QueryError, QueryResult, SampleColumns, SampleValue,
     Selection, Source,
 };
-use crate::core::template::{Subject, Template};
-use crate::model::{Labels, LabelsBuilder, METRIC_NAME, Matcher, TimeMs};
+
+use egret_go_template::{Subject, Template};
 
 /// A group of rules, which are evaluated one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupSpec {
-    /// Where it was read.
+    /// Path of the file.
     pub file: Arc<str>,
-    /// Its name, unique in the file.
+    /// Name of the group, unique in the file.
     pub name: Arc<str>,
     /// Between two evaluations, in milliseconds; `None`: as configured for all.
     pub interval_ms: Option<i64>,
@@ -27,21 +30,21 @@ pub struct GroupSpec {
     pub rules: Vec<RuleSpec>,
 }
 
-/// A rule.
+/// A recording or alerting rule.
 #[derive(Clone, Debug)]
 pub struct RuleSpec {
     /// The series that is recorded, or the alert.
     pub name: Arc<str>,
-    /// What is evaluated.
+    /// Expression that is evaluated.
     pub query: Arc<Query>,
-    /// Which of the two it is.
+    /// Whether it records or alerts.
     pub kind: RuleKind,
 }
 
-/// What becomes of what a rule yields.
+/// Kind of a rule: recording or alerting.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RuleKind {
-    /// It is recorded as a series.
+    /// The result is recorded as a series.
     Recording {
         /// Set on every series; empty values take a label away.
         labels: Vec<(String, String)>,
@@ -58,21 +61,21 @@ pub struct AlertSpec {
     /// For how long it fires after its condition ended, in milliseconds.
     pub keep_firing_for_ms: i64,
     /// Set on every alert.
-    pub labels: Vec<(Box<str>, Text)>,
+    pub labels: Vec<(Box<str>, TemplateText)>,
     /// Said with every alert.
-    pub annotations: Vec<(Box<str>, Text)>,
+    pub annotations: Vec<(Box<str>, TemplateText)>,
 }
 
 /// A template with its text.
 #[derive(Clone, Debug)]
-pub struct Text {
-    /// As written.
+pub struct TemplateText {
+    /// Text as written in the file.
     pub source: Box<str>,
-    /// As parsed.
+    /// Parsed form of the text.
     pub template: Arc<Template>,
 }
 
-impl PartialEq for Text {
+impl PartialEq for TemplateText {
     fn eq(&self, other: &Self) -> bool {
         self.source == other.source
     }
@@ -86,7 +89,7 @@ impl PartialEq for RuleSpec {
     }
 }
 
-/// Answers queries.
+/// Answers queries of rules.
 pub trait Evaluate: Send + Sync {
     /// The answer to a query at a time.
     ///
@@ -94,26 +97,27 @@ pub trait Evaluate: Send + Sync {
     /// What evaluation says.
     fn instant(&self, query: &Query, at: TimeMs) -> Result<Answer, QueryError>;
 
-    /// The last sample of each series that matches, of those within `from..=to`; staleness markers among them.
+    /// The last sample of each series that matches, of those within `range`; staleness markers
+    /// among them.
     ///
     /// # Errors
     /// What the source says.
     fn last(
         &self,
         matchers: Vec<Matcher>,
-        range: (TimeMs, TimeMs),
+        range: TimeSpan,
     ) -> Result<Vec<(Labels, TimeMs, f64)>, QueryError>;
 }
 
 impl<S: Source + Send> Evaluate for S {
     fn instant(&self, query: &Query, at: TimeMs) -> Result<Answer, QueryError> {
-        query.instant(self, at, &Options::default())
+        query.instant(self, at, &EvalOptions::default())
     }
 
     fn last(
         &self,
         matchers: Vec<Matcher>,
-        range: (TimeMs, TimeMs),
+        range: TimeSpan,
     ) -> Result<Vec<(Labels, TimeMs, f64)>, QueryError> {
         last_samples(self, matchers, range)
     }
@@ -126,8 +130,9 @@ impl<S: Source + Send> Evaluate for S {
 pub fn last_samples(
     source: &dyn Source,
     matchers: Vec<Matcher>,
-    (start, end): (TimeMs, TimeMs),
+    range: TimeSpan,
 ) -> Result<Vec<(Labels, TimeMs, f64)>, QueryError> {
+    let TimeSpan { start, end } = range;
     let matchers = matchers.into_iter().map(LabelMatcher::new);
     let selection = Selection {
         matchers: matchers.collect::<Result<_, _>>()?,
@@ -137,7 +142,7 @@ pub fn last_samples(
     };
     // A rule's own series: no user says how many there are.
     let found = source.select(&selection, &|_| Ok(()))?;
-    let (mut last, mut columns) = (Vec::new(), Columns::default());
+    let (mut last, mut columns) = (Vec::new(), SampleColumns::default());
     for index in 0..found.len() {
         found.read(index, &mut columns)?;
         let within = columns.times.partition_point(|time| *time <= end);
@@ -155,20 +160,20 @@ pub fn last_samples(
     Ok(last)
 }
 
-/// What rules are evaluated in.
+/// What the evaluation of rules needs: queries, labels and URL.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
-    /// Answers their queries.
+pub struct EvalEnvironment<'a> {
+    /// Answers the queries of rules.
     pub evaluate: &'a dyn Evaluate,
-    /// What templates know as `$externalLabels`.
+    /// Value of `$externalLabels` in templates.
     pub external_labels: &'a Labels,
-    /// What templates know as `$externalURL`.
+    /// Value of `$externalURL` in templates.
     pub external_url: &'a Arc<str>,
 }
 
-/// What a rule yields at a time.
+/// Result of a rule at a time.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found {
+pub enum RuleResult {
     /// Samples to be recorded.
     Series(Vec<(Labels, f64)>),
     /// Alerts whose condition holds.
@@ -183,9 +188,9 @@ pub enum Found {
 /// An alert whose condition holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// What tells it from others.
+    /// Labels of the alert.
     pub labels: Labels,
-    /// What is said with it.
+    /// Annotations of the alert.
     pub annotations: Labels,
     /// The value of its expression.
     pub value: f64,
@@ -207,8 +212,8 @@ impl RuleSpec {
         at: TimeMs,
         query_offset_ms: i64,
         limit: u64,
-        around: Surroundings<'_>,
-    ) -> Result<Found, String> {
+        around: EvalEnvironment<'_>,
+    ) -> Result<RuleResult, String> {
         let answer = around.evaluate.instant(&self.query, at - query_offset_ms);
         let vector = numbers(answer.map_err(|error| error.to_string())?)?;
         match &self.kind {
@@ -222,7 +227,7 @@ impl RuleSpec {
         vector: Vec<(Labels, f64)>,
         labels: &[(String, String)],
         limit: u64,
-    ) -> Result<Found, String> {
+    ) -> Result<RuleResult, String> {
         let mut seen = HashSet::with_capacity(vector.len());
         let mut series = Vec::with_capacity(vector.len());
         for (found, value) in vector {
@@ -241,9 +246,10 @@ impl RuleSpec {
             series.push((labels, value));
         }
         let count = series.len() as u64;
-        match limit > 0 && count > limit {
-            true => Err(format!("exceeded limit of {limit} with {count} series")),
-            false => Ok(Found::Series(series)),
+        if limit > 0 && count > limit {
+            Err(format!("exceeded limit of {limit} with {count} series"))
+        } else {
+            Ok(RuleResult::Series(series))
         }
     }
 
@@ -252,12 +258,13 @@ impl RuleSpec {
         vector: Vec<(Labels, f64)>,
         spec: &AlertSpec,
         at: TimeMs,
-        around: Surroundings<'_>,
-    ) -> Result<Found, String> {
+        around: EvalEnvironment<'_>,
+    ) -> Result<RuleResult, String> {
         let count = vector.len();
         if count > ALERTS_MAX {
             return Err(format!(
-                "{count} alerts are more than {ALERTS_MAX}, the most that one rule may raise: aggregate them"
+                "{count} alerts are more than {ALERTS_MAX}, the maximum of one rule: aggregate \
+                 them"
             ));
         }
         let mut seen = HashSet::with_capacity(count);
@@ -275,7 +282,7 @@ impl RuleSpec {
                 value,
             };
             let mut expand =
-                |name: &str, text: &Text| match text.template.expand(&subject, at, &ask) {
+                |name: &str, text: &TemplateText| match text.template.expand(&subject, at, &ask) {
                     Ok(text) => text,
                     Err(error) => {
                         problems.push(format!("{name}: {error}"));
@@ -305,7 +312,7 @@ impl RuleSpec {
                 value,
             });
         }
-        Ok(Found::Alerts {
+        Ok(RuleResult::Alerts {
             candidates,
             problems,
         })
@@ -321,7 +328,8 @@ fn numbers(answer: Answer) -> Result<Vec<(Labels, f64)>, String> {
             .map(|sample| match sample.value {
                 SampleValue::Float(value) => Ok((sample.labels, value)),
                 SampleValue::Histogram(_) => Err(format!(
-                    "{} is a native histogram, which rules do not take: use histogram_quantile or another function of it",
+                    "{} is a native histogram, which rules do not support: use \
+                     histogram_quantile or another function of it",
                     sample.labels
                 )),
             })

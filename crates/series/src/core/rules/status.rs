@@ -1,11 +1,11 @@
-//! What the HTTP API says of rules and alerts, in Prometheus's JSON: the `data` of `/api/v1/rules` and
+//! Status of rules and alerts in Prometheus's JSON: the `data` of `/api/v1/rules` and
 //! `/api/v1/alerts`.
 
 use egret_base::Timestamp;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use crate::model::Labels;
+use egret_metrics_model::Labels;
 
 /// Writes labels as an object.
 ///
@@ -43,13 +43,13 @@ pub enum Health {
     /// It was not tried yet.
     #[default]
     Unknown,
-    /// It could.
+    /// It succeeded the last time.
     Ok,
-    /// It could not.
+    /// It failed the last time.
     Err,
 }
 
-/// `data` of `/api/v1/rules`.
+/// Value of `data` in the answer of `/api/v1/rules`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RulesStatus {
     /// By file, then by name.
@@ -63,37 +63,37 @@ pub struct RulesStatus {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupStatus {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// Where it was read.
+    /// Path of its file.
     pub file: String,
-    /// In their order.
+    /// Rules in the order of the file.
     pub rules: Vec<RuleStatus>,
-    /// In seconds.
+    /// Evaluation interval, in seconds.
     pub interval: f64,
-    /// 0: none.
+    /// Most series or alerts of a rule; 0: unlimited.
     pub limit: u64,
     /// How long its last evaluation took, in seconds.
     pub evaluation_time: f64,
-    /// When that was.
+    /// Time of the last evaluation.
     #[serde(serialize_with = "moment_or_never")]
     pub last_evaluation: Option<Timestamp>,
     /// Evaluations that should have been and were not, since the start.
     pub missed_evaluations: u64,
 }
 
-/// A rule.
+/// Status of one rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum RuleStatus {
-    /// An alerting rule.
+    /// Status of an alerting rule.
     #[serde(rename_all = "camelCase")]
     Alerting {
         /// `inactive`, `pending` or `firing`: that of the alert that is farthest.
         state: &'static str,
-        /// Its name.
+        /// Name of the alert.
         name: String,
-        /// Its expression.
+        /// Expression of the rule.
         query: String,
         /// Its `for`, in seconds.
         duration: f64,
@@ -107,44 +107,44 @@ pub enum RuleStatus {
         annotations: Labels,
         /// Those that are active; nothing when they are not wanted.
         alerts: Option<Vec<AlertStatus>>,
-        /// Of its last evaluation.
+        /// Health as of the last evaluation.
         health: Health,
-        /// What failed then.
+        /// Error of the last evaluation; empty if it succeeded.
         #[serde(skip_serializing_if = "String::is_empty")]
         last_error: String,
-        /// How long it took, in seconds.
+        /// Duration of the last evaluation, in seconds.
         evaluation_time: f64,
-        /// When it was.
+        /// Time of the last evaluation.
         #[serde(serialize_with = "moment_or_never")]
         last_evaluation: Option<Timestamp>,
     },
-    /// A recording rule.
+    /// Status of a recording rule.
     #[serde(rename_all = "camelCase")]
     Recording {
-        /// The series.
+        /// Name of the recorded series.
         name: String,
-        /// Its expression.
+        /// Expression of the rule.
         query: String,
-        /// Its labels.
+        /// Labels that the rule adds.
         #[serde(serialize_with = "labels_as_map")]
         labels: Labels,
-        /// Of its last evaluation.
+        /// Health as of the last evaluation.
         health: Health,
-        /// What failed then.
+        /// Error of the last evaluation; empty if it succeeded.
         #[serde(skip_serializing_if = "String::is_empty")]
         last_error: String,
-        /// How long it took, in seconds.
+        /// Duration of the last evaluation, in seconds.
         evaluation_time: f64,
-        /// When it was.
+        /// Time of the last evaluation.
         #[serde(serialize_with = "moment_or_never")]
         last_evaluation: Option<Timestamp>,
     },
 }
 
-/// `data` of `/api/v1/alerts`.
+/// Value of `data` in the answer of `/api/v1/alerts`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AlertsStatus {
-    /// Those that are active, by rule.
+    /// Active alerts, ordered by rule.
     pub alerts: Vec<AlertStatus>,
 }
 
@@ -152,13 +152,13 @@ pub struct AlertsStatus {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AlertStatus {
-    /// What tells it from others.
+    /// Labels of the alert.
     #[serde(serialize_with = "labels_as_map")]
     pub labels: Labels,
-    /// What is said with it.
+    /// Annotations of the alert.
     #[serde(serialize_with = "labels_as_map")]
     pub annotations: Labels,
-    /// `pending` or `firing`.
+    /// State of the alert: `pending` or `firing`.
     pub state: &'static str,
     /// Since when its condition holds.
     pub active_at: Timestamp,

@@ -1,4 +1,4 @@
-//! Metrics that are had without HTTP.
+//! Metrics that are collected within the process, without HTTP.
 
 use egret_base::lifecycle::BoxFuture;
 

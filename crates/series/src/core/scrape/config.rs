@@ -5,7 +5,7 @@ mod shown;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use egret_base::settings::{Size, Value};
+use egret_base::settings::{ByteSize, Value};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_saphyr::Spanned;
 
@@ -146,42 +146,42 @@ pub struct FileDiscovery {
     pub refresh_ms: i64,
 }
 
-/// How Egret says who it is.
+/// How Egret authenticates to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
-    /// Not at all.
+    /// No credentials are sent.
     None,
     /// By name and password.
     Basic {
-        /// The name.
+        /// Name of the user.
         username: String,
         /// The password, or the file that holds it and is read for each scrape.
-        password: Held,
+        password: SecretSource,
     },
     /// By a header `authorization`.
     Header {
-        /// What stands first, such as `Bearer`.
+        /// Authentication scheme, such as `Bearer`.
         kind: String,
-        /// What follows.
-        credentials: Held,
+        /// Credentials after the kind, such as a token.
+        credentials: SecretSource,
     },
 }
 
-/// Where a secret is.
+/// Source of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// In the configuration.
+pub enum SecretSource {
+    /// Written in the configuration itself.
     Here(Secret),
-    /// In a file.
+    /// Path of the file that holds it.
     File(String),
 }
 
 /// What one scrape may bring; 0: any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrapeLimits {
-    /// Samples, after relabelling.
+    /// Most samples of a scrape, after relabelling.
     pub samples: u64,
-    /// Labels of a series, its name being one.
+    /// Largest number of labels of a series, its name included.
     pub labels: u64,
     /// Bytes of a label's name.
     pub label_name_bytes: u64,
@@ -201,11 +201,11 @@ pub struct ScrapeConfig {
     pub job_name: String,
     /// Between two scrapes, in milliseconds.
     pub interval_ms: i64,
-    /// What a scrape may take, in milliseconds.
+    /// Timeout of a scrape, in milliseconds.
     pub timeout_ms: i64,
-    /// Where the metrics are.
+    /// Path of the metrics page, such as `/metrics`.
     pub metrics_path: String,
-    /// `http` or `https`.
+    /// Scheme of the address: `http` or `https`.
     pub scheme: String,
     /// Parameters of the address.
     pub params: BTreeMap<String, Vec<String>>,
@@ -213,13 +213,13 @@ pub struct ScrapeConfig {
     pub honor_labels: bool,
     /// Whether a target's own times count.
     pub honor_timestamps: bool,
-    /// What one scrape may bring.
+    /// Limits of a scrape.
     pub limits: ScrapeLimits,
     /// Whether the body may be packed.
     pub is_compressed: bool,
     /// Whether a redirect is followed.
     pub follows_redirects: bool,
-    /// How Egret says who it is.
+    /// How Egret authenticates to the targets.
     pub credentials: Credentials,
     /// The file with the certificates to trust, besides those of the system.
     pub ca_file: Option<String>,
@@ -246,13 +246,13 @@ impl PartialEq for ScrapeConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {line}:{column}: {problem}")]
 pub struct ScrapeFileError {
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// From 1.
+    /// Line of the error, from 1.
     pub line: u64,
-    /// From 1.
+    /// Column of the error, from 1.
     pub column: u64,
-    /// What is wrong.
+    /// Description of what is wrong.
     pub problem: String,
 }
 
@@ -277,8 +277,8 @@ pub fn parse(
     let mut configs = Vec::new();
     for text in read.scrape_configs.unwrap_or_default() {
         let at = place(&text);
-        let config = ScrapeConfig::new(text.value, defaults);
-        let config = config.map_err(|problem| refuse(at, problem))?;
+        let config =
+            ScrapeConfig::new(text.value, defaults).map_err(|problem| refuse(at, problem))?;
         if !names.insert(config.job_name.clone()) {
             let problem = format!("job_name {:?} is used by another job too", config.job_name);
             return Err(refuse(at, problem));
@@ -301,11 +301,11 @@ pub fn parse_groups(file: &str, text: &str) -> Result<Vec<TargetGroup>, ScrapeFi
     })
 }
 
-fn held(what: &str, here: &Option<Secret>, file: &Option<String>) -> Result<Held, String> {
+fn held(what: &str, here: &Option<Secret>, file: &Option<String>) -> Result<SecretSource, String> {
     match (here, file) {
-        (Some(secret), None) => Ok(Held::Here(secret.clone())),
-        (None, Some(file)) => Ok(Held::File(file.clone())),
-        (None, None) => Ok(Held::Here(Secret::default())),
+        (Some(secret), None) => Ok(SecretSource::Here(secret.clone())),
+        (None, Some(file)) => Ok(SecretSource::File(file.clone())),
+        (None, None) => Ok(SecretSource::Here(Secret::default())),
         (Some(_), Some(_)) => Err(format!(
             "at most one of {what} & {what}_file must be configured"
         )),
@@ -339,7 +339,7 @@ fn body_bytes(text: &Text, defaults: ScrapeDefaults) -> Result<u64, String> {
     match text.body_size_limit.as_deref() {
         None | Some("0") => Ok(defaults.body_bytes_max),
         Some(size) => {
-            let size = <Size as Value>::read(size);
+            let size = <ByteSize as Value>::read(size);
             let size = size.map_err(|problem| format!("body_size_limit: {problem}"))?;
             Ok(size.bytes())
         }
@@ -413,11 +413,12 @@ impl ScrapeConfig {
         Ok(config)
     }
 
-    /// Refuses targets that are no addresses. Where there is relabelling, it may make addresses of anything.
+    /// Refuses targets that are no addresses. Where there is relabelling, it may make addresses of
+    /// anything.
     ///
     /// # Errors
     /// The first of them.
-    pub fn check_targets(&self, groups: &[TargetGroup]) -> Result<(), String> {
+    pub(crate) fn check_targets(&self, groups: &[TargetGroup]) -> Result<(), String> {
         if !self.relabeling.is_empty() {
             return Ok(());
         }

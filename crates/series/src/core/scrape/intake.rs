@@ -1,16 +1,17 @@
-//! From the text that a target showed to samples, scrape after scrape: labels, limits, the ends of series, and the
-//! series that say how it went.
+//! From the text that a target showed to samples, scrape after scrape: labels, limits, the ends of
+//! series, and the series that say how it went.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::time::Duration;
 
+use egret_metrics_model::{Labels, LabelsBuilder, METRIC_NAME, STALE_NAN_BITS, TimeMs};
+use egret_metrics_wire::exposition::{TextFormat, TextItem, TextLabels, TextReader};
+
 use super::config::{ScrapeConfig, ScrapeLimits};
-use super::target::Target;
-use crate::core::metadata::{Description, Gathered};
+use super::target::ScrapeTarget;
+use crate::core::metadata::{Description, MetadataLines};
 use crate::core::rules::NewSample;
-use crate::model::{Labels, LabelsBuilder, METRIC_NAME, STALE_NAN_BITS, TimeMs};
-use crate::wire::exposition::{TextFormat, TextItem, TextLabels, TextReader};
 
 /// A sample whose time is so far ahead is left out, in milliseconds.
 const AHEAD_MAX_MS: i64 = 10 * 60_000;
@@ -24,18 +25,18 @@ const REPORT: [&str; 5] = [
     "scrape_series_added",
 ];
 
-/// What a target showed.
+/// Text of a scrape's response.
 #[derive(Clone, Copy, Debug)]
-pub struct Page<'a> {
-    /// The text.
+pub struct ScrapePage<'a> {
+    /// Text of the response.
     pub text: &'a str,
-    /// Its format.
+    /// Format of the text.
     pub format: TextFormat,
 }
 
-/// What becomes of a scrape.
+/// Result of taking in a scrape.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Taken {
+pub struct ScrapeResult {
     /// To be appended: the target's samples, markers that end series, the report.
     pub samples: Vec<NewSample>,
     /// Samples that the target showed.
@@ -50,24 +51,24 @@ pub struct Intake {
     target: Labels,
     report: [Labels; REPORT.len()],
     /// By the labels as the target writes them.
-    known: HashMap<Box<str>, Known>,
-    /// Counts scrapes.
+    known: HashMap<Box<str>, TargetSeries>,
     round: u64,
     has_reported: bool,
 }
 
 #[derive(Debug)]
-struct Known {
+struct TargetSeries {
     /// As they are kept; nothing when relabelling drops them.
     labels: Option<Labels>,
     seen_in: u64,
-    /// The last round in which it was there without a time of its own, so that its absence says that it ended.
+    /// The last round in which it was there without a time of its own, so that its absence says
+    /// that it ended.
     tracked_in: u64,
     /// The one before, in case the last one fails in its middle.
     tracked_before: u64,
 }
 
-impl Known {
+impl TargetSeries {
     fn track(&mut self, round: u64) {
         if self.tracked_in != round {
             self.tracked_before = std::mem::replace(&mut self.tracked_in, round);
@@ -76,24 +77,25 @@ impl Known {
 
     /// Whether it was tracked in the round before this one.
     fn was_tracked(&self, round: u64) -> bool {
-        let last = match self.tracked_in == round {
-            true => self.tracked_before,
-            false => self.tracked_in,
+        let last = if self.tracked_in == round {
+            self.tracked_before
+        } else {
+            self.tracked_in
         };
         last == round - 1
     }
 }
 
 #[derive(Default)]
-struct Counts {
+struct ScrapeCounts {
     scraped: u64,
     kept: u64,
     added: u64,
 }
 
 /// Where it goes what is read of a page.
-struct Reading<'a> {
-    counts: &'a mut Counts,
+struct PageSink<'a> {
+    counts: &'a mut ScrapeCounts,
     samples: &'a mut Vec<NewSample>,
     describe: &'a mut dyn FnMut(Description<'_>),
 }
@@ -108,7 +110,7 @@ fn marker(labels: &Labels, time_ms: TimeMs) -> NewSample {
 
 impl Intake {
     /// Before the first scrape.
-    pub fn new(target: &Target) -> Self {
+    pub fn new(target: &ScrapeTarget) -> Self {
         let report = REPORT.map(|name| {
             let mut labels = LabelsBuilder::from_labels(&target.labels);
             labels.set(METRIC_NAME, name);
@@ -123,20 +125,21 @@ impl Intake {
         }
     }
 
-    /// Takes what a target showed at a time, or why it showed nothing. `describe` is called with what it says of its
-    /// metrics, until something is wrong with the page.
+    /// Takes what a target showed at a time, or why it showed nothing. `describe` is called with
+    /// what it says of its metrics, until something is wrong with the page.
     pub fn take(
         &mut self,
         config: &ScrapeConfig,
-        page: Result<Page<'_>, String>,
-        (at, took): (TimeMs, Duration),
+        page: Result<ScrapePage<'_>, String>,
+        at: TimeMs,
+        took: Duration,
         describe: &mut dyn FnMut(Description<'_>),
-    ) -> Taken {
+    ) -> ScrapeResult {
         self.round += 1;
-        let mut counts = Counts::default();
+        let mut counts = ScrapeCounts::default();
         let mut samples = Vec::new();
         let read = page.and_then(|page| {
-            let mut found = Reading {
+            let mut found = PageSink {
                 counts: &mut counts,
                 samples: &mut samples,
                 describe,
@@ -161,7 +164,7 @@ impl Intake {
             value,
         }));
         self.has_reported = true;
-        Taken {
+        ScrapeResult {
             samples,
             scraped: counts.scraped,
             error: read.err(),
@@ -180,11 +183,13 @@ impl Intake {
         samples
     }
 
-    /// Ends the series that were there in the round before and are not in this one; when this one failed, all.
+    /// Ends the series that were there in the round before and are not in this one; when this one
+    /// failed, all.
     fn end_missing(&mut self, is_read: bool, at: TimeMs, samples: &mut Vec<NewSample>) {
         let round = self.round;
-        let before =
-            |known: &&Known| known.was_tracked(round) && (!is_read || known.seen_in != round);
+        let before = |known: &&TargetSeries| {
+            known.was_tracked(round) && (!is_read || known.seen_in != round)
+        };
         let gone: Vec<&Labels> = self
             .known
             .values()
@@ -214,17 +219,17 @@ impl Intake {
     fn read(
         &mut self,
         config: &ScrapeConfig,
-        page: Page<'_>,
+        page: ScrapePage<'_>,
         at: TimeMs,
-        reading: &mut Reading<'_>,
+        reading: &mut PageSink<'_>,
     ) -> Result<(), String> {
         let round = self.round;
-        let Reading {
+        let PageSink {
             counts,
             samples,
             describe,
         } = reading;
-        let mut gathered = Gathered::default();
+        let mut gathered = MetadataLines::default();
         let mut reader = TextReader::new(page.text, page.format);
         let mut key = String::new();
         while let Some(item) = reader.next() {
@@ -243,7 +248,7 @@ impl Intake {
             if !self.known.contains_key(key.as_str()) {
                 let kept = kept(labels, &self.target, config)?;
                 counts.added += u64::from(kept.is_some());
-                let known = Known {
+                let known = TargetSeries {
                     labels: kept,
                     seen_in: 0,
                     tracked_in: 0,
@@ -276,10 +281,10 @@ impl Intake {
             });
         }
         gathered.finish(describe);
-        match page.format == TextFormat::OpenMetrics && !reader.has_ended() {
-            true => Err("data does not end with # EOF".to_owned()),
-            false => Ok(()),
+        if page.format == TextFormat::OpenMetrics && !reader.has_ended() {
+            return Err("data does not end with # EOF".to_owned());
         }
+        Ok(())
     }
 }
 

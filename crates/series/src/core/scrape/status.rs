@@ -1,14 +1,14 @@
-//! What the HTTP API says of targets, in Prometheus's JSON: the `data` of `/api/v1/targets`.
+//! Status of targets in Prometheus's JSON: the `data` of `/api/v1/targets`.
 
 use std::collections::BTreeMap;
 
 use egret_base::Timestamp;
+use egret_metrics_model::Labels;
 use serde::Serialize;
 
-use super::target::Target;
+use super::target::ScrapeTarget;
 use crate::core::rules::{labels_as_map, moment_or_never};
 use crate::core::yaml::DurationMs;
-use crate::model::Labels;
 
 /// Whether a target could be scraped the last time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -17,13 +17,13 @@ pub enum TargetHealth {
     /// It was not tried yet.
     #[default]
     Unknown,
-    /// It could.
+    /// The last scrape succeeded.
     Up,
-    /// It could not.
+    /// The last scrape failed.
     Down,
 }
 
-/// `data` of `/api/v1/targets`.
+/// Value of `data` in the answer of `/api/v1/targets`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetsStatus {
@@ -31,7 +31,7 @@ pub struct TargetsStatus {
     pub active_targets: Vec<TargetStatus>,
     /// Some of those that relabelling dropped.
     pub dropped_targets: Vec<DroppedStatus>,
-    /// How many it dropped, by job; nothing when nobody wants to know.
+    /// Number of dropped targets by job; `None` if not requested.
     pub dropped_target_counts: Option<BTreeMap<String, u64>>,
 }
 
@@ -67,37 +67,37 @@ impl TargetsStatus {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DroppedStatus {
-    /// What it had before.
+    /// Labels of the target before relabelling.
     #[serde(serialize_with = "labels_as_map")]
     pub discovered_labels: Labels,
-    /// Its job.
+    /// Name of the target's job.
     pub scrape_pool: String,
 }
 
-/// A target.
+/// Status of one target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetStatus {
-    /// What it had before relabelling.
+    /// Labels of the target before relabelling.
     #[serde(serialize_with = "labels_as_map")]
     pub discovered_labels: Labels,
     /// The labels of its samples.
     #[serde(serialize_with = "labels_as_map")]
     pub labels: Labels,
-    /// Its job.
+    /// Name of the target's job.
     pub scrape_pool: String,
-    /// Where its metrics are.
+    /// URL of its metrics page.
     pub scrape_url: String,
     /// The same, as others reach it.
     pub global_url: String,
     /// Why the last scrape failed; empty when it did not.
     pub last_error: String,
-    /// When that was.
+    /// Time of the last scrape.
     #[serde(serialize_with = "moment_or_never")]
     pub last_scrape: Option<Timestamp>,
-    /// How long it took, in seconds.
+    /// Duration of the last scrape, in seconds.
     pub last_scrape_duration: f64,
-    /// How it went.
+    /// Whether the last scrape succeeded.
     pub health: TargetHealth,
     /// Between two scrapes, as a duration.
     pub scrape_interval: String,
@@ -107,7 +107,7 @@ pub struct TargetStatus {
 
 impl TargetStatus {
     /// Of a target that was not scraped yet.
-    pub fn new(job: &str, target: &Target) -> Self {
+    pub fn new(job: &str, target: &ScrapeTarget) -> Self {
         Self {
             discovered_labels: target.discovered.clone(),
             labels: target.labels.clone(),

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::config::{ScrapeConfig, TargetGroup};
-use crate::core::promql::duration_ms;
-use crate::model::{Labels, LabelsBuilder};
+use egret_metrics_model::number::{DURATION_MS_MAX, duration_ms};
+use egret_metrics_model::{Labels, LabelsBuilder};
 
-/// The labels that say how a target is scraped. They can be relabelled, and are no labels of its samples.
+use super::config::{ScrapeConfig, TargetGroup};
+
+/// The labels that say how a target is scraped. They can be relabelled, and are no labels of its
+/// samples.
 const ADDRESS: &str = "__address__";
 const SCHEME: &str = "__scheme__";
 const PATH: &str = "__metrics_path__";
@@ -20,16 +22,16 @@ const DROPPED_SHOWN_MAX: usize = 1_000;
 
 /// Something to be scraped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
+pub struct ScrapeTarget {
     /// The labels of its samples, `job` and `instance` among them.
     pub labels: Labels,
-    /// Where its metrics are.
+    /// URL of its metrics page.
     pub url: String,
-    /// What it had before relabelling.
+    /// Labels of the target before relabelling.
     pub discovered: Labels,
     /// Between two scrapes, in milliseconds.
     pub interval_ms: i64,
-    /// What a scrape may take, in milliseconds.
+    /// Timeout of a scrape, in milliseconds.
     pub timeout_ms: i64,
 }
 
@@ -37,10 +39,10 @@ pub struct Target {
 #[derive(Clone, Debug, Default)]
 pub struct Targets {
     /// To be scraped, each once.
-    pub active: Vec<Target>,
+    pub active: Vec<ScrapeTarget>,
     /// Labels of some of those that relabelling dropped.
     pub dropped: Vec<Labels>,
-    /// How many those are.
+    /// Number of targets that relabelling dropped.
     pub dropped_count: u64,
     /// Those that are none, and why.
     pub problems: Vec<String>,
@@ -113,7 +115,7 @@ fn discovered(
 }
 
 /// The target; nothing when it is dropped.
-fn relabeled(config: &ScrapeConfig, discovered: &Labels) -> Result<Option<Target>, String> {
+fn relabeled(config: &ScrapeConfig, discovered: &Labels) -> Result<Option<ScrapeTarget>, String> {
     let mut labels = LabelsBuilder::from_labels(discovered);
     if !config.relabeling.apply(&mut labels) {
         return Ok(None);
@@ -125,8 +127,8 @@ fn relabeled(config: &ScrapeConfig, discovered: &Labels) -> Result<Option<Target
     check_address(&address)?;
     let time = |name| {
         let text = labels.get(name);
-        let ms = duration_ms(text).filter(|ms| *ms > 0);
-        ms.ok_or_else(|| format!("{name} is no time: {text:?}"))
+        let ms = duration_ms(text).filter(|ms| (1..=DURATION_MS_MAX).contains(ms));
+        ms.ok_or_else(|| format!("{name} is not a duration: {text:?}"))
     };
     let (interval_ms, timeout_ms) = (time(INTERVAL)?, time(TIMEOUT)?);
     if timeout_ms > interval_ms {
@@ -138,7 +140,7 @@ fn relabeled(config: &ScrapeConfig, discovered: &Labels) -> Result<Option<Target
         labels.set("instance", &address);
     }
     labels.retain(|name| !name.starts_with("__"));
-    Ok(Some(Target {
+    Ok(Some(ScrapeTarget {
         labels: labels.build(),
         url,
         discovered: discovered.clone(),

@@ -8,7 +8,7 @@ use super::*;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Shape {
+struct TestDocument {
     #[serde(default)]
     after: DurationMs,
     #[serde(default)]
@@ -18,8 +18,8 @@ struct Shape {
 }
 
 fn check(text: &str, expected: Expect) {
-    let shown = match read::<Shape>(text) {
-        Ok(Shape { after, lists, name }) => format!("{after:?} {lists:?} {name:?}"),
+    let shown = match read::<TestDocument>(text) {
+        Ok(TestDocument { after, lists, name }) => format!("{after:?} {lists:?} {name:?}"),
         Err(error) => error.to_string(),
     };
     expected.assert_eq(&shown);
@@ -41,6 +41,10 @@ fn what_is_refused() {
     check(
         "after: 5\n",
         expect![[r#"1:8: not a valid duration string: "5", write 1h30m"#]],
+    );
+    check(
+        "after: 300y\n",
+        expect![[r#"1:8: not a valid duration string: "300y", write 1h30m"#]],
     );
     check(
         "name: x\nafter: -5m\n",

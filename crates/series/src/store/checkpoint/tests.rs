@@ -1,6 +1,8 @@
 //! What is written is read; what is damaged is told.
 
-use egret_log::simulated::{Chance, SimulatedDisk};
+use std::path::Path;
+
+use egret_log::simulated::{SimulatedDisk, SplitMix64};
 use proptest::prelude::*;
 
 use super::*;
@@ -15,7 +17,7 @@ fn checkpoint(at: u64, numbers: &[u64]) -> Checkpoint {
     };
     Checkpoint {
         at: Seq(at),
-        in_blocks: InBlocks {
+        in_blocks: FlushWatermark {
             seq: Seq(at / 2),
             end: -5,
         },
@@ -51,7 +53,7 @@ proptest! {
         let file = disk.open(&name).expect("it is there");
         let size_bytes = file.size_bytes().expect("it has one") as usize;
         let mut bytes = egret_log::read_exactly(&file, 0, size_bytes).expect("it is read");
-        Chance::new(seed).damage(&mut bytes);
+        SplitMix64::new(seed).damage(&mut bytes);
         disk.remove(&name).expect("it was there");
         let file = disk.create(&name).expect("it is not there");
         write_all(&file, &bytes, 0).expect("it is written");
@@ -62,6 +64,35 @@ proptest! {
             other => prop_assert!(false, "{other:?}"),
         }
     }
+}
+
+#[test]
+fn what_cannot_be_opened_or_listed_is_not_called_damaged() {
+    const INPUT_OUTPUT_ERROR: i32 = 5;
+    const TOO_MANY_OPEN_FILES: i32 = 24;
+    let failed = |action, code| {
+        let error = io::Error::from_raw_os_error(code);
+        SeriesError::io(action, Path::new("checkpoint-0000000000000009"), error)
+    };
+    assert!(is_damage(&failed(READING, INPUT_OUTPUT_ERROR)));
+    assert!(!is_damage(&failed(READING, TOO_MANY_OPEN_FILES)));
+    assert!(!is_damage(&failed("opening", INPUT_OUTPUT_ERROR)));
+    assert!(!is_damage(&failed("listing", INPUT_OUTPUT_ERROR)));
+}
+
+#[test]
+fn a_later_version_is_told_whatever_follows_its_head() {
+    let disk = SimulatedDisk::new(1 << 20);
+    let mut head = vec![0; 4];
+    put_frame(&mut head, &[9, 1, 0, 0]);
+    head[0] = head.len() as u8 - 4;
+    head.extend([0xff; 40]);
+    let name = name_of(Seq(9));
+    drop(disk.create(&name).expect("it is made"));
+    disk.overwrite(&name, head);
+    let error = Checkpoint::read(&disk).expect_err("it is not read");
+    let is_told = matches!(error, SeriesError::UnknownVersion { version: 9, .. });
+    assert!(is_told && !is_damage(&error), "{error:?}");
 }
 
 #[test]

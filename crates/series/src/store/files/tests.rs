@@ -38,7 +38,7 @@ fn a_pipe_is_refused_without_waiting_for_its_writer() {
     assert!(made.expect("mkfifo runs").success());
     let error = read_secret(&pipe.display().to_string()).expect_err("it is no file");
     assert!(
-        error.to_string().ends_with("it is no regular file"),
+        error.to_string().ends_with("it is not a regular file"),
         "{error}"
     );
 }

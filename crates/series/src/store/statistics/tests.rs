@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use egret_metrics_model::Labels;
+use egret_metrics_wire::exposition::{TextItem, TextReader};
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Config;
 
 use super::*;
-use crate::model::Labels;
-use crate::wire::exposition::{TextItem, TextReader};
 
 /// The statistics of the server that a connection leads to.
 fn statistics_of(mut connection: Config, limits: StatisticsLimits) -> PostgresStatistics {
@@ -24,7 +24,7 @@ fn names(text: &str) -> BTreeSet<String> {
         if let TextItem::Sample { labels, .. } = item {
             let labels = Labels::new(labels.iter().map(|(name, value)| (&**name, &**value)));
             names.insert(labels.metric().to_owned());
-            assert!(series.insert(labels.clone()), "{labels} is there twice");
+            assert!(series.insert(labels.clone()), "{labels} occurs twice");
         }
     }
     names
@@ -33,12 +33,11 @@ fn names(text: &str) -> BTreeSet<String> {
 fn value(text: &str, series: &str) -> f64 {
     let found = text
         .lines()
-        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    let found = found.unwrap_or_else(|| panic!("{series} is missing"));
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
+        .unwrap_or_else(|| panic!("{series} is missing"));
     found.parse().expect("a number")
 }
 
-/// In every version.
 const EVERYWHERE: &[&str] = &[
     "pg_up",
     "pg_static",

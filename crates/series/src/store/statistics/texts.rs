@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 
+use egret_metrics_wire::MetricKind;
+
 use super::StatisticsLimits;
-use crate::wire::MetricKind;
 
 /// Metrics that one query yields.
 pub(super) struct Family {
-    /// What their names begin with.
+    /// Prefix of the metrics' names.
     pub prefix: &'static str,
-    /// What they are about.
+    /// Help text of the metrics.
     pub help: &'static str,
     pub text: Cow<'static, str>,
     /// The columns that go up and down; all others are counters.
@@ -21,10 +22,11 @@ pub(super) struct Family {
 }
 
 impl Family {
-    pub fn kind(&self, column: &str) -> MetricKind {
-        match self.gauges == ALL || self.gauges.contains(&column) {
-            true => MetricKind::Gauge,
-            false => MetricKind::Counter,
+    pub(crate) fn kind(&self, column: &str) -> MetricKind {
+        if self.gauges == ALL || self.gauges.contains(&column) {
+            MetricKind::Gauge
+        } else {
+            MetricKind::Counter
         }
     }
 }
@@ -55,8 +57,8 @@ fn limited(family: Family, most: fn(&StatisticsLimits) -> u32) -> Family {
     }
 }
 
-/// What there is to ask a server of this version, with the schema of `pg_stat_statements` where it is installed and
-/// whether it is of the form of version 17.
+/// What there is to ask a server of this version, with the schema of `pg_stat_statements` where it
+/// is installed and whether it is of the form of version 17.
 pub(super) fn families(version: i32, statements: Option<(String, bool)>) -> Vec<Family> {
     let mut all = of_the_server();
     all.extend(of_databases());

@@ -9,7 +9,7 @@ pub(super) struct RuleFaults {
 }
 
 impl RuleFaults {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             failing: ConditionSet::new("rules_failing"),
             unkept: ConditionSet::new("rules_results_not_kept"),
@@ -17,23 +17,26 @@ impl RuleFaults {
     }
 
     /// Notes what went wrong in an evaluation of a rule; nothing when it went well.
-    pub fn note_problems(&self, subject: &str, problems: &[String]) {
+    pub(crate) fn note_problems(&self, subject: &str, problems: &[String]) {
         if problems.is_empty() {
             self.failing.recover(subject, "a rule is evaluated again");
         } else {
-            self.failing
-                .fail(subject, problems.join("; "), "a rule failed; retrying");
+            self.failing.fail(
+                subject,
+                problems.join("; "),
+                "cannot evaluate a rule; retrying",
+            );
         }
     }
 
     /// Notes whether the samples that a rule yields were written.
-    pub fn note_written(&self, subject: &str, written: &Result<(), String>) {
+    pub(crate) fn note_written(&self, subject: &str, written: &Result<(), String>) {
         match written {
             Ok(()) => self
                 .unkept
-                .recover(subject, "what a rule yields is kept again"),
+                .recover(subject, "writing the result of a rule works again"),
             Err(problem) => {
-                let message = "what a rule yields was not kept; retrying";
+                let message = "cannot write the result of a rule; retrying";
                 self.unkept.fail(subject, problem, message);
             }
         }

@@ -1,4 +1,4 @@
-//! From files to jobs and targets.
+//! Reads jobs and targets from files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use egret_outgoing::Destinations;
 
-use super::{Ask, Job, OwnTarget, ScraperOptions};
+use super::{Ask, OwnTarget, ScrapeJob, ScraperOptions};
 use crate::core::scrape::{
-    DroppedStatus, ScrapeConfig, ScrapeDefaults, Target, TargetGroup, find, parse, parse_groups,
+    DroppedStatus, ScrapeConfig, ScrapeDefaults, ScrapeTarget, TargetGroup, find, parse,
+    parse_groups,
 };
 use crate::core::yaml::TEXT_BYTES_MAX;
 use crate::store::files;
@@ -20,9 +21,9 @@ const REFRESH_MIN: Duration = Duration::from_millis(100);
 
 /// The jobs of all files.
 pub(super) struct Jobs {
-    jobs: Vec<Arc<Job>>,
+    jobs: Vec<Arc<ScrapeJob>>,
     /// Jobs of this program's own, which no file changes.
-    own: Vec<(Target, Arc<Job>)>,
+    own: Vec<(ScrapeTarget, Arc<ScrapeJob>)>,
     targets_max: usize,
     defaults: ScrapeDefaults,
     /// Where targets may redirect to.
@@ -31,8 +32,8 @@ pub(super) struct Jobs {
 
 /// The targets of all jobs.
 #[derive(Default)]
-pub(super) struct Found {
-    pub targets: BTreeMap<(String, Target), Arc<Job>>,
+pub(super) struct DiscoveredTargets {
+    pub targets: BTreeMap<(String, ScrapeTarget), Arc<ScrapeJob>>,
     pub dropped: Vec<DroppedStatus>,
     pub dropped_counts: BTreeMap<String, u64>,
     pub problems: Vec<String>,
@@ -46,12 +47,12 @@ fn reload_error(problem: impl ToString) -> ReloadError {
 
 impl Jobs {
     /// Those of this program; of files, none yet.
-    pub fn new(own: &[OwnTarget], options: &ScraperOptions) -> Self {
+    pub(crate) fn new(own: &[OwnTarget], options: &ScraperOptions) -> Self {
         Self {
             jobs: Vec::new(),
             own: own
                 .iter()
-                .map(|own| (own.target(), Job::own(own)))
+                .map(|own| (own.target(), ScrapeJob::own(own)))
                 .collect(),
             targets_max: options.targets_max,
             defaults: options.defaults,
@@ -60,16 +61,20 @@ impl Jobs {
     }
 
     /// All of them, those of this program first.
-    pub fn configs(&self) -> impl Iterator<Item = &ScrapeConfig> {
+    pub(crate) fn configs(&self) -> impl Iterator<Item = &ScrapeConfig> {
         let own = self.own.iter().map(|(_, job)| job);
         own.chain(&self.jobs).map(|job| &job.config)
     }
 
     /// Reads jobs and their targets. When something is wrong, nothing changes.
-    pub async fn read(&mut self, patterns: &[String]) -> Result<Found, ReloadError> {
+    pub(crate) async fn read(
+        &mut self,
+        patterns: &[String],
+    ) -> Result<DiscoveredTargets, ReloadError> {
         let (patterns, defaults) = (patterns.to_vec(), self.defaults);
-        let configs = tokio::task::spawn_blocking(move || read_configs(&patterns, defaults)).await;
-        let configs = configs.map_err(reload_error)??;
+        let configs = tokio::task::spawn_blocking(move || read_configs(&patterns, defaults))
+            .await
+            .map_err(reload_error)??;
         let is_own = |name: &str| self.own.iter().any(|(_, job)| job.config.job_name == name);
         if let Some(config) = configs.iter().find(|config| is_own(&config.job_name)) {
             let name = &config.job_name;
@@ -77,14 +82,16 @@ impl Jobs {
                 "job {name:?} is Egret's own: give yours another name, or switch Egret's off (series.scrape_egret, series.scrape_postgres)"
             )));
         }
-        let jobs = configs.into_iter().map(|config| {
-            let before = self.jobs.iter().find(|job| job.config == config);
-            match before {
-                Some(same) => Ok(same.clone()),
-                None => Job::by_http(config, &self.destinations),
-            }
-        });
-        let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
+        let jobs = configs
+            .into_iter()
+            .map(|config| {
+                let before = self.jobs.iter().find(|job| job.config == config);
+                match before {
+                    Some(same) => Ok(same.clone()),
+                    None => ScrapeJob::by_http(config, &self.destinations),
+                }
+            })
+            .collect::<Result<Vec<_>, _>>()?;
         let before = std::mem::replace(&mut self.jobs, jobs);
         let found = self.find().await;
         if found.is_err() {
@@ -94,10 +101,11 @@ impl Jobs {
     }
 
     /// The targets of the jobs, lists in files among them.
-    pub async fn find(&mut self) -> Result<Found, ReloadError> {
+    pub(crate) async fn find(&mut self) -> Result<DiscoveredTargets, ReloadError> {
         let jobs = self.jobs.clone();
-        let found = tokio::task::spawn_blocking(move || find_all(&jobs)).await;
-        let mut found = found.map_err(reload_error)??;
+        let mut found = tokio::task::spawn_blocking(move || find_all(&jobs))
+            .await
+            .map_err(reload_error)??;
         for (target, job) in &self.own {
             let name = (job.config.job_name.clone(), target.clone());
             found.targets.insert(name, job.clone());
@@ -113,14 +121,14 @@ impl Jobs {
     }
 
     /// How often lists of targets are to be read again, if there are any.
-    pub fn refresh(&self) -> Option<Duration> {
+    pub(crate) fn refresh(&self) -> Option<Duration> {
         let files = self.jobs.iter().flat_map(|job| &job.config.files);
         let shortest = files.map(|files| files.refresh_ms.unsigned_abs()).min()?;
         Some(Duration::from_millis(shortest).max(REFRESH_MIN))
     }
 }
 
-impl Job {
+impl ScrapeJob {
     fn by_http(
         config: ScrapeConfig,
         destinations: &Destinations,
@@ -158,14 +166,15 @@ fn read_configs(
     if let Some(twice) = names.windows(2).find(|two| two[0] == two[1]) {
         problems.push(format!("job {:?} is in two files", twice[0]));
     }
-    match problems.is_empty() {
-        true => Ok(configs),
-        false => Err(ReloadError { problems }),
+    if problems.is_empty() {
+        Ok(configs)
+    } else {
+        Err(ReloadError { problems })
     }
 }
 
-fn find_all(jobs: &[Arc<Job>]) -> Result<Found, ReloadError> {
-    let mut all = Found::default();
+fn find_all(jobs: &[Arc<ScrapeJob>]) -> Result<DiscoveredTargets, ReloadError> {
+    let mut all = DiscoveredTargets::default();
     for job in jobs {
         let config = &job.config;
         let mut lists: Vec<(String, TargetGroup)> = Vec::new();

@@ -1,18 +1,18 @@
-//! What of a shard only its thread changes: the head, and what of the log is needed for it.
+//! State of a shard that only its thread changes: the head, and what it needs to know of the log.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
+use egret_base::sync::{read_lock, write_lock};
 use egret_log::Seq;
+use egret_metrics_model::{LabelMatcher, Labels, TimeMs};
 
-use super::Shared;
-use crate::core::head::{Head, HeadSeries, Taken};
-use crate::core::known::{Known, Place};
-use crate::core::promql::LabelMatcher;
+use super::ShardShared;
+use crate::core::head::{AppendOutcome, Head, HeadSeries};
 use crate::core::record::{Deletion, HistogramBatch, SampleBatch};
-use crate::model::{Labels, TimeMs};
-use crate::worker::ticket::Outcome;
+use crate::core::series_keys::{SeriesKeyTable, SeriesRef};
+use crate::worker::write_ack::Outcome;
 
 /// Records of a log up to some number, and the time of the latest sample in them.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ struct Mark {
     bytes: u64,
 }
 
-/// How many records have one mark.
+/// Number of records per mark.
 const MARK_RECORDS: u64 = 64;
 
 impl Mark {
@@ -33,12 +33,13 @@ impl Mark {
     }
 }
 
-/// What of a shard only its thread changes.
+/// State of a shard that only its thread changes.
 pub(crate) struct Core {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<ShardShared>,
     pub head: Head,
-    pub known: Arc<RwLock<Known>>,
-    /// Series that are being let go, and their numbers: they are not known any more, but still in the head.
+    pub known: Arc<RwLock<SeriesKeyTable>>,
+    /// Series that are being let go, and their numbers: they are not known any more, but still in
+    /// the head.
     pub leaving: HashMap<Labels, u64>,
     /// The number that the log's next record gets.
     pub next: Seq,
@@ -54,7 +55,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub fn new(shared: Arc<Shared>, known: Arc<RwLock<Known>>) -> Self {
+    pub(crate) fn new(shared: Arc<ShardShared>, known: Arc<RwLock<SeriesKeyTable>>) -> Self {
         Self {
             shared,
             head: Head::default(),
@@ -70,36 +71,37 @@ impl Core {
     }
 
     /// Adds a series under its number; the index is told by the caller.
-    pub fn add(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
+    pub(crate) fn add(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
         let (series, place) = self.add_to_head(number, labels.clone());
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = write_lock(&self.known);
         known.add(labels, place);
         series
     }
 
     /// Adds a series under a new number that has an older one as well.
-    pub fn add_again(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
+    pub(crate) fn add_again(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
         let (series, place) = self.add_to_head(number, labels.clone());
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = write_lock(&self.known);
         known.renumber(&labels, place);
         self.shared.has_twins.store(true, Ordering::Relaxed);
         series
     }
 
-    fn add_to_head(&mut self, number: u64, labels: Labels) -> (Arc<HeadSeries>, Place) {
+    fn add_to_head(&mut self, number: u64, labels: Labels) -> (Arc<HeadSeries>, SeriesRef) {
         let shard = self.shared.number;
         let series = Arc::new(HeadSeries::new(number, labels));
         self.head.add(series.clone());
-        (series, Place { shard, number })
+        (series, SeriesRef { shard, number })
     }
 
-    /// Whether a deletion is in the log. It is asked of one that is under way, during which nothing is cut off.
-    pub fn has_deletion(&self, id: u64) -> bool {
+    /// Whether a deletion is in the log. It is asked of one that is under way, during which nothing
+    /// is cut off.
+    pub(crate) fn has_deletion(&self, id: u64) -> bool {
         self.deletions.contains_key(&id)
     }
 
     /// Takes samples out, as a record says. Nothing is being written to blocks meanwhile.
-    pub fn delete(&mut self, record: Seq, deletion: &Deletion) {
+    pub(crate) fn delete(&mut self, record: Seq, deletion: &Deletion) {
         self.deletions.insert(deletion.id, record);
         let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
         let Ok(matchers) = matchers.collect::<Result<Vec<_>, _>>() else {
@@ -114,21 +116,21 @@ impl Core {
         }
     }
 
-    /// The number of a series that is being let go: it stays, and is known again.
+    /// The number of a series that is being removed: it stays, and is known again.
     ///
-    /// Its key may be taken out once more by whoever lets it go, who goes through all keys meanwhile. So it stays among
-    /// those that are leaving until [`Core::remove_empty`] sees to it.
-    pub fn comes_back(&mut self, labels: &Labels) -> Option<u64> {
+    /// The flush that removes it goes through all keys meanwhile and may take its key out once
+    /// more. So it stays among those that are leaving until [`Core::remove_empty`] sees to it.
+    pub(crate) fn revive(&mut self, labels: &Labels) -> Option<u64> {
         let (labels, number) = self.leaving.get_key_value(labels)?;
         let (shard, number) = (self.shared.number, *number);
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.add(labels.clone(), Place { shard, number });
+        let mut known = write_lock(&self.known);
+        known.add(labels.clone(), SeriesRef { shard, number });
         Some(number)
     }
 
-    /// Takes out those of some series that are being let go which have no samples and have not come back, and returns
-    /// their numbers. The others are known. No key is taken out any more.
-    pub fn remove_empty(&mut self, numbers: &[u64]) -> Vec<u64> {
+    /// Takes out those of some series that are being let go which have no samples and have not come
+    /// back, and returns their numbers. The others are known. No key is taken out any more.
+    pub(crate) fn remove_empty(&mut self, numbers: &[u64]) -> Vec<u64> {
         let mut removed = Vec::new();
         for number in numbers {
             let Some(series) = self.head.series(*number) else {
@@ -136,12 +138,12 @@ impl Core {
             };
             let labels = series.labels.clone();
             let is_empty = series.now().is_empty();
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = read_lock(&self.known);
             let place = known.series(&labels);
             drop(known);
             match place {
                 Some(place) if place.number == *number => {}
-                None if !is_empty => _ = self.comes_back(&labels),
+                None if !is_empty => _ = self.revive(&labels),
                 _ if is_empty => {
                     self.head.remove(*number);
                     removed.push(*number);
@@ -154,9 +156,8 @@ impl Core {
     }
 
     /// Notes which samples are in a record.
-    pub fn note(&mut self, record: Seq, times_ms: &[TimeMs]) {
-        let newest_ms = times_ms.iter().copied().max();
-        let newest_ms = newest_ms.unwrap_or(TimeMs::MIN);
+    pub(crate) fn note(&mut self, record: Seq, times_ms: &[TimeMs]) {
+        let newest_ms = times_ms.iter().copied().max().unwrap_or(TimeMs::MIN);
         self.newest_ms = self.newest_ms.max(newest_ms);
         let before = record.plus(1);
         match self.marks.back_mut() {
@@ -173,7 +174,7 @@ impl Core {
     }
 
     /// Notes how much the records take in the log of which samples were noted last.
-    pub fn note_bytes(&mut self, bytes: usize) {
+    pub(crate) fn note_bytes(&mut self, bytes: usize) {
         if let Some(mark) = self.marks.back_mut() {
             mark.bytes += bytes as u64;
             self.log_bytes += bytes as u64;
@@ -181,16 +182,16 @@ impl Core {
     }
 
     /// Tells others how much there is.
-    pub fn publish(&self) {
+    pub(crate) fn publish(&self) {
         let shared = &self.shared;
         let head_bytes = self.head.sample_bytes() as u64;
         shared.head_bytes.store(head_bytes, Ordering::Relaxed);
         shared.log_bytes.store(self.log_bytes, Ordering::Relaxed);
     }
 
-    /// Blocks have all samples of records below `flushed` that are before `end`: what of the log nobody needs any
-    /// more is cut off.
-    pub fn cut(&mut self, flushed: Seq, end: TimeMs) {
+    /// Cuts off the front of the log that is no longer needed: blocks have all samples of records
+    /// below `flushed` that are before `end`.
+    pub(crate) fn cut(&mut self, flushed: Seq, end: TimeMs) {
         while let Some(mark) = self.marks.front()
             && mark.before <= flushed
             && mark.newest_ms < end
@@ -205,15 +206,15 @@ impl Core {
     }
 
     /// Adds samples to the head.
-    pub fn take(&mut self, samples: &SampleBatch) -> Outcome {
+    pub(crate) fn take(&mut self, samples: &SampleBatch) -> Outcome {
         let mut outcome = Outcome::default();
         let mut conflict = None;
         self.head.take(samples, |at, taken| match taken {
-            Taken::InOrder => {}
-            Taken::Late => outcome.late += 1,
-            Taken::Same => outcome.same += 1,
-            Taken::Nowhere => outcome.nowhere += 1,
-            Taken::Conflict => {
+            AppendOutcome::InOrder => {}
+            AppendOutcome::Late => outcome.late += 1,
+            AppendOutcome::Same => outcome.same += 1,
+            AppendOutcome::Nowhere => outcome.nowhere += 1,
+            AppendOutcome::Conflict => {
                 outcome.conflicts += 1;
                 conflict.get_or_insert(at);
             }
@@ -226,15 +227,15 @@ impl Core {
     }
 
     /// Adds native histograms to the head.
-    pub fn take_histograms(&mut self, batch: &HistogramBatch) -> Outcome {
+    pub(crate) fn take_histograms(&mut self, batch: &HistogramBatch) -> Outcome {
         let mut outcome = Outcome::default();
         for (number, time_ms, histogram) in batch.iter() {
             match self.head.take_histogram(number, time_ms, histogram.clone()) {
-                Taken::InOrder => {}
-                Taken::Late => outcome.late += 1,
-                Taken::Same => outcome.same += 1,
-                Taken::Nowhere => outcome.nowhere += 1,
-                Taken::Conflict => {
+                AppendOutcome::InOrder => {}
+                AppendOutcome::Late => outcome.late += 1,
+                AppendOutcome::Same => outcome.same += 1,
+                AppendOutcome::Nowhere => outcome.nowhere += 1,
+                AppendOutcome::Conflict => {
                     outcome.conflicts += 1;
                     outcome.histogram_conflicts += 1;
                     let series = self.head.series(number);

@@ -1,49 +1,51 @@
-//! What runs between two losses of power.
+//! One run of the simulated process, between two losses of power.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use egret_base::SeededEntropy;
+use egret_blocks::block::BlockCache;
+use egret_blocks::catalog::Catalog;
+use egret_blocks::core::window::FlushSchedule;
 use egret_log::simulated::{Fault, SimulatedDisk};
 use egret_log::{FileLog, Housekeeping, Inbox, InboxLimits, LogConfig, Seq};
+use egret_metrics_model::{LabelMatcher, MatchOp, Matcher, SeriesSamples, TimeMs, TimeSpan};
 use prometheus_client::registry::Registry;
 
 use super::SETTLE_MS;
-use super::expected::Samples;
+use super::expected::{SampleKey, Samples};
 use crate::api::source::select;
-use crate::core::block::window::Due;
 use crate::core::index::Index;
-use crate::core::known::Known;
-use crate::core::promql::LabelMatcher;
 use crate::core::record::Deletion;
+use crate::core::series_keys::SeriesKeyTable;
 use crate::error::SeriesError;
 use crate::metrics::Metrics;
-use crate::model::{MatchOp, Matcher, SeriesSamples, TimeMs};
-use crate::store::block::BlockCache;
-use crate::store::catalog::Catalog;
-use crate::store::checkpoint::{Checkpoint, InBlocks};
+use crate::store::checkpoint::{Checkpoint, FlushWatermark};
 use crate::worker::delete::Delete;
 use crate::worker::flush::Perform;
 use crate::worker::recover::{replay, restore};
-use crate::worker::shard::{Ask, Core, Shard, Shared, Submission};
-use crate::worker::ticket::Ticket;
+use crate::worker::shard::{Ask, Core, Shard, ShardShared, Submission};
+use crate::worker::write_ack::WriteAck;
 
-/// See the module.
-pub(super) struct Life {
+pub(super) struct Incarnation {
     pub shard: RefCell<Shard<FileLog<SimulatedDisk>>>,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<ShardShared>,
     pub catalog: Arc<Catalog<SimulatedDisk>>,
-    pub in_blocks: InBlocks,
-    pub due: Due,
+    pub in_blocks: FlushWatermark,
+    pub due: FlushSchedule,
     /// A deletion may have been begun and not finished.
     pub is_deleting: bool,
     /// Goes wrong when the next deletion is in the log and not in blocks.
     pub fault_after_log: Option<Fault>,
 }
 
-impl Life {
-    pub fn begin(disk: &SimulatedDisk, seed: u64, clock_ms: TimeMs) -> Result<Self, SeriesError> {
+impl Incarnation {
+    pub(crate) fn begin(
+        disk: &SimulatedDisk,
+        seed: u64,
+        clock_ms: TimeMs,
+    ) -> Result<Self, SeriesError> {
         let cache = Arc::new(BlockCache::new(1 << 20));
         let catalog = Arc::new(Catalog::open(disk.clone(), cache)?);
         let checkpoint = Checkpoint::read(disk)?;
@@ -59,7 +61,7 @@ impl Life {
         };
         let entropy = Arc::new(SeededEntropy::new(seed));
         let (log, _) = FileLog::open_with(disk.clone(), config, Seq::FIRST, entropy)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ShardShared {
             number: 0,
             inbox: Inbox::new(InboxLimits {
                 items_name: "items",
@@ -73,11 +75,11 @@ impl Life {
             has_twins: AtomicBool::new(false),
             failure: Default::default(),
         });
-        let known = Arc::new(std::sync::RwLock::new(Known::new(seed)));
+        let known = Arc::new(std::sync::RwLock::new(SeriesKeyTable::new(seed)));
         let mut core = Core::new(shared.clone(), known);
         let in_blocks = checkpoint
             .as_ref()
-            .map_or(InBlocks::NOTHING, |checkpoint| checkpoint.in_blocks);
+            .map_or(FlushWatermark::NOTHING, |checkpoint| checkpoint.in_blocks);
         if let Some(checkpoint) = checkpoint {
             restore(checkpoint, &mut core);
         }
@@ -88,7 +90,7 @@ impl Life {
             shared,
             catalog,
             in_blocks,
-            due: Due::new(clock_ms, SETTLE_MS),
+            due: FlushSchedule::new(clock_ms, SETTLE_MS),
             is_deleting: false,
             fault_after_log: None,
         };
@@ -96,13 +98,13 @@ impl Life {
         Ok(life)
     }
 
-    pub fn turn(&self, submission: Submission) -> Result<(), SeriesError> {
+    pub(crate) fn turn(&self, submission: Submission) -> Result<(), SeriesError> {
         let mut shard = self.shard.borrow_mut();
         shard.log.housekeep()?;
         shard.turn(&mut vec![submission]).map_err(SeriesError::from)
     }
 
-    pub fn deleting(
+    pub(crate) fn deleting(
         &self,
         disk: &SimulatedDisk,
         work: impl FnOnce(&Delete<'_, SimulatedDisk>) -> Result<(), SeriesError>,
@@ -110,7 +112,7 @@ impl Life {
         let perform = |ask: Ask| self.turn(Submission::Ask(ask));
         let performs: [Perform<'_>; 1] = [&perform];
         let submit = |_: usize, deletion: Arc<Deletion>| {
-            let (ticket, mut told) = Ticket::new(1);
+            let (ticket, mut told) = WriteAck::new(1);
             self.turn(Submission::Delete(deletion, ticket))?;
             let told = told.try_recv().expect("a turn tells");
             if let Some(fault) = self.fault_after_log {
@@ -127,7 +129,7 @@ impl Life {
     }
 
     /// All that is there.
-    pub fn read(&self) -> Result<Samples, SeriesError> {
+    pub(crate) fn read(&self) -> Result<Samples, SeriesError> {
         let matcher = Matcher {
             name: "__name__".into(),
             op: MatchOp::Equal,
@@ -135,7 +137,7 @@ impl Life {
         };
         let matchers = [LabelMatcher::new(matcher)?];
         let shards = [self.shared.clone()];
-        let span = (TimeMs::MIN, TimeMs::MAX);
+        let span = TimeSpan::ALL;
         let selected = select(&shards, self.catalog.snapshot(), &matchers, span, &|_| {
             Ok(())
         })?;
@@ -144,10 +146,11 @@ impl Life {
         for at in 0..selected.series.len() {
             selected.samples(at, &mut samples)?;
             let number = selected.series[at].labels.get("n").parse();
-            let number: u64 = number.expect("the label is a number");
+            let series: u64 = number.expect("the label is a number");
             for (time_ms, value) in samples.times_ms.iter().zip(&samples.values) {
-                let twice = all.insert((number, *time_ms), *value);
-                assert!(twice.is_none(), "{number} at {time_ms} is there twice");
+                let time_ms = *time_ms;
+                let twice = all.insert(SampleKey { series, time_ms }, *value);
+                assert!(twice.is_none(), "{series} at {time_ms} occurs twice");
             }
         }
         Ok(all)

@@ -1,22 +1,22 @@
 //! What goes wrong in one place is told there, and holds up nothing else.
 
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::{Coded, ManualClock, SystemEntropy, Timestamp};
+use egret_base::sync::lock;
+use egret_base::{CodedError, ManualClock, SystemEntropy, Timestamp};
+use egret_metrics_model::{LabelMatcher, Labels, MatchOp, Matcher, TimeSpan};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
 use super::*;
-use crate::api::{Options, Series};
+use crate::api::{EngineOptions, Series};
 use crate::config::SeriesConfig;
-use crate::core::promql::LabelMatcher;
-use crate::model::{Labels, MatchOp, Matcher};
 
 const NOW_MS: TimeMs = 1_700_000_000_000;
 const SHARDS: usize = 3;
 
 /// An engine with samples in each of its shards.
 async fn started(directory: &TempDir) -> Series {
-    let options = Options {
+    let options = EngineOptions {
         config: SeriesConfig {
             shards: SHARDS as u32,
             ..SeriesConfig::default()
@@ -42,9 +42,11 @@ async fn started(directory: &TempDir) -> Series {
 /// What the upkeep sees of its shards.
 async fn seen<R: Send + 'static>(
     series: &Series,
-    of: impl Fn(&mut Upkeep, usize) -> R + Send + 'static,
+    of: impl Fn(&mut BlockMaintenance, usize) -> R + Send + 'static,
 ) -> Vec<R> {
-    let see = move |upkeep: &mut Upkeep| Ok((0..SHARDS).map(|shard| of(upkeep, shard)).collect());
+    let see = move |upkeep: &mut BlockMaintenance| {
+        Ok((0..SHARDS).map(|shard| of(upkeep, shard)).collect())
+    };
     series.inner.job(see).await.expect("it is seen")
 }
 
@@ -59,12 +61,14 @@ async fn a_shard_that_has_ended_holds_up_no_other() {
 
     let error = series.flush().await.expect_err("not all can be written");
     assert_eq!(error.code(), "series_shard_failed");
-    let written =
-        |upkeep: &mut Upkeep, shard: usize| upkeep.shards[shard].in_blocks != InBlocks::NOTHING;
+    let written = |upkeep: &mut BlockMaintenance, shard: usize| {
+        upkeep.shards[shard].in_blocks != FlushWatermark::NOTHING
+    };
     assert_eq!(seen(&series, written).await, [false, true, true]);
 
-    // The other shards are written as they are due, and the one that has ended is not asked again and again.
-    let rests = |upkeep: &mut Upkeep, shard: usize| {
+    // The other shards are written as they are due, and the one that has ended is not asked again
+    // and again.
+    let rests = |upkeep: &mut BlockMaintenance, shard: usize| {
         upkeep.flush_due();
         upkeep.shards[shard].retry_at.is_some()
     };
@@ -77,10 +81,16 @@ async fn a_shard_that_has_ended_holds_up_no_other() {
         value: "m".into(),
     };
     let selector = vec![LabelMatcher::new(name).expect("it is one")];
-    let error = series.delete(vec![selector], (0, NOW_MS)).await;
-    let error = error.expect_err("it is not begun");
+    let span = TimeSpan {
+        start: 0,
+        end: NOW_MS,
+    };
+    let error = series
+        .delete(vec![selector], span)
+        .await
+        .expect_err("it is not begun");
     assert_eq!(error.code(), "series_shard_failed");
-    let deletes = |upkeep: &mut Upkeep, _| upkeep.is_deleting;
+    let deletes = |upkeep: &mut BlockMaintenance, _| upkeep.is_deleting;
     assert_eq!(seen(&series, deletes).await, [false; SHARDS]);
     series.stop().await;
 }
@@ -92,7 +102,7 @@ async fn what_cannot_be_written_is_tried_again_after_a_while() {
     // No file can be made where a directory is.
     let in_the_way = directory.path().join("series/001/checkpoint.new");
     std::fs::create_dir(&in_the_way).expect("it is made");
-    let tried = |upkeep: &mut Upkeep, shard: usize| {
+    let tried = |upkeep: &mut BlockMaintenance, shard: usize| {
         if shard == 0 {
             for kept in &upkeep.shards {
                 kept.shared.head_bytes.store(u64::MAX, Ordering::Relaxed);
@@ -100,7 +110,10 @@ async fn what_cannot_be_written_is_tried_again_after_a_while() {
             upkeep.flush_due();
         }
         let kept = &upkeep.shards[shard];
-        (kept.in_blocks != InBlocks::NOTHING, kept.retry_at.is_some())
+        (
+            kept.in_blocks != FlushWatermark::NOTHING,
+            kept.retry_at.is_some(),
+        )
     };
     let tried = seen(&series, tried).await;
     std::fs::remove_dir(&in_the_way).expect("it is removed");
@@ -114,7 +127,8 @@ async fn an_upkeep_that_has_ended_is_told() {
     let directory = tempfile::tempdir().expect("a directory");
     let series = started(&directory).await;
     assert_eq!(series.ready(), Readiness::Ready);
-    let ends = |_: &mut Upkeep| -> Result<(), SeriesError> { panic!("this is only a test") };
+    let ends =
+        |_: &mut BlockMaintenance| -> Result<(), SeriesError> { panic!("this is only a test") };
     let error = series.inner.job(ends).await.expect_err("it has ended");
     assert_eq!(error.code(), "series_upkeep_failed");
     let error = series.flush().await.expect_err("nobody does it");
@@ -124,7 +138,7 @@ async fn an_upkeep_that_has_ended_is_told() {
     let written = series.append([(labels, NOW_MS + 1, 2.0)]).await;
     assert_eq!(written.expect("it is written").samples, 1);
     // Stopping waits for the thread.
-    let threads = std::mem::take(&mut *crate::api::lock(&series.inner.threads));
+    let threads = std::mem::take(&mut *lock(&series.inner.threads));
     let upkeep = threads.into_iter().last().expect("it is the last");
     upkeep.join().expect("its panic was caught");
     let told = Readiness::NotReady(SeriesError::UpkeepFailed.to_string());

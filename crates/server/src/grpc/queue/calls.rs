@@ -1,4 +1,4 @@
-//! The single calls: what each asks of the engine, and how its answer is told.
+//! The unary calls: the engine's call behind each, and its response.
 
 use egret_proto::queue::v1;
 use egret_queue::{Detail, QueueError, Queues, WorkSpec, check_batch};
@@ -6,7 +6,7 @@ use egret_queue::{Detail, QueueError, Queues, WorkSpec, check_batch};
 use super::convert;
 use crate::access::Caller;
 use crate::problem::Problem;
-use crate::queue::{self, Atomicity, Produced, Wanted, Word};
+use crate::queue::{self, Atomicity, Produced, ReportItem, TaskInput};
 
 /// Enqueues tasks: each by itself, chains as a whole.
 pub(super) async fn enqueue(
@@ -17,7 +17,7 @@ pub(super) async fn enqueue(
     atomic: bool,
 ) -> Result<Vec<Produced>, Problem> {
     let wanted = tasks.iter().map(|task| {
-        Ok(Wanted {
+        Ok(TaskInput {
             queue: match task.queue.as_str() {
                 "" => name,
                 own => own,
@@ -43,7 +43,7 @@ pub(super) async fn report(
     }
     let words = asked.iter().zip(&manifests).map(|(one, manifest)| {
         let (said, text, format) = convert::report(one, 0)?;
-        Ok(Word {
+        Ok(ReportItem {
             lease: &one.lease,
             said,
             text,
@@ -77,15 +77,16 @@ pub(super) async fn list(
 ) -> Result<v1::ListTasksResponse, QueueError> {
     let limit = queue::page_limit(asked.limit)?;
     let state = convert::state(asked.state)?;
-    let page = queues.tasks(
-        tenant,
-        &asked.queue,
-        state,
-        &asked.tag,
-        limit,
-        &asked.cursor,
-    );
-    let page = page.await?;
+    let page = queues
+        .tasks(
+            tenant,
+            &asked.queue,
+            state,
+            &asked.tag,
+            limit,
+            &asked.cursor,
+        )
+        .await?;
     Ok(v1::ListTasksResponse {
         tasks: page.tasks.iter().map(convert::task).collect(),
         next_cursor: page.next.unwrap_or_default(),

@@ -1,27 +1,24 @@
-//! Messages of the contract and what the engine calls the same.
+//! Conversions between messages of the contract and types of the engine.
 
 use std::collections::BTreeMap;
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::task_report::Report;
 use egret_queue::model::{Backoff, Jitter, Retention, RetryPolicy, TaskId, TaskState};
 use egret_queue::{
-    Attachment, AttemptView, Defer, Enqueued, Format, Missed, NewSchedule, NewTask, QueueError,
-    QueueView, Said, ScheduleView, SettingsChange, TaskView,
+    Attachment, AttemptView, Defer, EnqueueReceipt, Format, MissedTickPolicy, NewSchedule, NewTask,
+    QueueError, QueueView, ReportKind, ScheduleView, SettingsChange, TaskView,
 };
 
 use crate::problem::detail_of;
-use crate::queue::{invalid, words};
+use crate::queue::{invalid, truncate_at_char};
 
 pub(super) fn format(number: i32) -> Result<Format, QueueError> {
     match number {
         0 => Ok(Format::Bytes),
         1 => Ok(Format::Json),
-        other => Err(invalid(
-            "format",
-            format!("there is none with number {other}"),
-        )),
+        other => Err(invalid("format", format!("{other} is not a known number"))),
     }
 }
 
@@ -37,7 +34,7 @@ pub(super) fn retry(retry: &v1::RetryPolicy) -> Result<RetryPolicy, QueueError> 
             other => {
                 return Err(invalid(
                     "retry.backoff",
-                    format!("there is none with number {other}"),
+                    format!("{other} is not a known number"),
                 ));
             }
         },
@@ -48,7 +45,7 @@ pub(super) fn retry(retry: &v1::RetryPolicy) -> Result<RetryPolicy, QueueError> 
             other => {
                 return Err(invalid(
                     "retry.jitter",
-                    format!("there is none with number {other}"),
+                    format!("{other} is not a known number"),
                 ));
             }
         },
@@ -93,45 +90,45 @@ pub(super) fn ids(after: &[String]) -> Result<Vec<TaskId>, QueueError> {
     after.iter().map(read).collect()
 }
 
-/// What a report says, with its text. A heartbeat without a time is for `lease_ms`.
+/// A report's kind, text and format. A heartbeat without a time extends the lease by `lease_ms`.
 pub(super) fn report(
     report: &v1::TaskReport,
     lease_ms: u64,
-) -> Result<(Said, &[u8], Format), QueueError> {
+) -> Result<(ReportKind, &[u8], Format), QueueError> {
     Ok(match &report.report {
-        Some(Report::Completed(done)) => (Said::Complete, &done.result, format(done.format)?),
+        Some(Report::Completed(done)) => (ReportKind::Complete, &done.result, format(done.format)?),
         Some(Report::Failed(failed)) => {
             let permanent = failed.permanent;
             (
-                Said::Fail { permanent },
-                words(&failed.error),
+                ReportKind::Fail { permanent },
+                truncate_at_char(&failed.error),
                 Format::Bytes,
             )
         }
         Some(Report::Nack(nack)) => {
             let (delay_ms, how) = (nack.delay_ms, Defer::Nack);
             (
-                Said::Defer { delay_ms, how },
-                words(&nack.reason),
+                ReportKind::Defer { delay_ms, how },
+                truncate_at_char(&nack.reason),
                 Format::Bytes,
             )
         }
         Some(Report::Snooze(snooze)) => {
             let (delay_ms, how) = (snooze.delay_ms, Defer::Snooze);
-            (Said::Defer { delay_ms, how }, &[], Format::Bytes)
+            (ReportKind::Defer { delay_ms, how }, &[], Format::Bytes)
         }
         Some(Report::Release(_)) => {
             let (delay_ms, how) = (0, Defer::Release);
-            (Said::Defer { delay_ms, how }, &[], Format::Bytes)
+            (ReportKind::Defer { delay_ms, how }, &[], Format::Bytes)
         }
         Some(Report::Heartbeat(heartbeat)) => {
             let lease_ms = match heartbeat.lease_ms {
                 0 => lease_ms,
                 asked => asked,
             };
-            (Said::Heartbeat { lease_ms }, &[], Format::Bytes)
+            (ReportKind::Heartbeat { lease_ms }, &[], Format::Bytes)
         }
-        None => return Err(invalid("report", "it says nothing")),
+        None => return Err(invalid("report", "it is empty")),
     })
 }
 
@@ -211,7 +208,6 @@ pub(super) fn queue_info(view: &QueueView) -> v1::QueueInfo {
     }
 }
 
-/// Numbers of partitions.
 pub(super) fn partitions(numbers: &[usize]) -> Vec<u32> {
     let numbers = numbers.iter();
     // There are no more than `queue.partitions`, which is a `u32`.
@@ -245,12 +241,12 @@ pub(super) fn state(number: i32) -> Result<Option<TaskState>, QueueError> {
     let known = u8::try_from(number - 1)
         .ok()
         .and_then(TaskState::from_number);
-    let unknown = || invalid("state", format!("there is none with number {number}"));
+    let unknown = || invalid("state", format!("{number} is not a known number"));
     known.map(Some).ok_or_else(unknown)
 }
 
 pub(super) fn states(numbers: &[i32]) -> Result<Vec<TaskState>, QueueError> {
-    let read = |number: &i32| state(*number)?.ok_or_else(|| invalid("state", "it is not given"));
+    let read = |number: &i32| state(*number)?.ok_or_else(|| invalid("state", "it is missing"));
     numbers.iter().map(read).collect()
 }
 
@@ -306,8 +302,11 @@ fn attachment(attachment: &Attachment) -> v1::Attachment {
     }
 }
 
-/// What became of a new task, with its place in the call.
-pub(super) fn enqueued(number: usize, outcome: &Result<Enqueued, QueueError>) -> v1::Enqueued {
+/// The outcome of a new task, with its index in the call.
+pub(super) fn enqueued(
+    number: usize,
+    outcome: &Result<EnqueueReceipt, QueueError>,
+) -> v1::Enqueued {
     let (id, replayed) = match outcome {
         Ok(enqueued) => (enqueued.id.to_string(), enqueued.replayed),
         Err(_) => (String::new(), false),
@@ -331,9 +330,12 @@ pub(super) fn error(refused: &QueueError) -> v1::Error {
 /// A schedule to be made.
 pub(super) fn new_schedule(schedule: &v1::Schedule) -> Result<NewSchedule<'_>, QueueError> {
     let task = schedule.task.as_ref();
-    let task = task.ok_or_else(|| invalid("task", "it is not given"))?;
+    let task = task.ok_or_else(|| invalid("task", "it is missing"))?;
     if !task.after.is_empty() {
-        return Err(invalid("after", "a task of a schedule has none"));
+        return Err(invalid(
+            "after",
+            "it cannot be set on the task of a schedule",
+        ));
     }
     Ok(NewSchedule {
         name: &schedule.name,
@@ -342,14 +344,11 @@ pub(super) fn new_schedule(schedule: &v1::Schedule) -> Result<NewSchedule<'_>, Q
         queue: &schedule.queue,
         task: new_task(task, &[])?,
         missed: match schedule.missed {
-            0 | 1 => Missed::Skip,
-            2 => Missed::One,
-            3 => Missed::All,
+            0 | 1 => MissedTickPolicy::Skip,
+            2 => MissedTickPolicy::One,
+            3 => MissedTickPolicy::All,
             other => {
-                return Err(invalid(
-                    "missed",
-                    format!("there is none with number {other}"),
-                ));
+                return Err(invalid("missed", format!("{other} is not a known number")));
             }
         },
         paused: schedule.paused,
@@ -377,13 +376,14 @@ pub(super) fn schedule(view: &ScheduleView) -> v1::Schedule {
             ..v1::NewTask::default()
         }),
         missed: match view.missed {
-            Missed::Skip => 1,
-            Missed::One => 2,
-            Missed::All => 3,
+            MissedTickPolicy::Skip => 1,
+            MissedTickPolicy::One => 2,
+            MissedTickPolicy::All => 3,
         },
         paused: view.paused,
         next_at_ms: view.next_ms as i64,
         last_at_ms: view.last_ms as i64,
         last_task: view.last_task.map(|id| id.to_string()).unwrap_or_default(),
+        waiting: view.waits_for_room,
     }
 }

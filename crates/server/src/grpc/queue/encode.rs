@@ -1,9 +1,9 @@
 //! Fields of the two fast streams' answers, written as they go over the wire: no message is made in
 //! memory for a task, and what the task carries is copied as the engine keeps it.
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_queue::model::{AttemptEnd, Lease, TaskId};
-use egret_queue::{Assigned, Enqueued, QueueError};
+use egret_queue::{EnqueueReceipt, QueueError, TaskAssignment};
 use prost::encoding::{encode_varint, encoded_len_varint};
 
 use crate::problem::detail_of;
@@ -52,8 +52,8 @@ fn error(out: &mut Vec<u8>, field: u64, error: &QueueError) {
     });
 }
 
-/// `ProduceResponse.outcomes`.
-pub(super) fn outcome(out: &mut Vec<u8>, at: u64, outcome: &Result<Enqueued, QueueError>) {
+/// Writes an item of `ProduceResponse.outcomes`.
+pub(super) fn outcome(out: &mut Vec<u8>, at: u64, outcome: &Result<EnqueueReceipt, QueueError>) {
     message(out, 1, |out| {
         number(out, 1, at);
         match outcome {
@@ -66,27 +66,27 @@ pub(super) fn outcome(out: &mut Vec<u8>, at: u64, outcome: &Result<Enqueued, Que
     });
 }
 
-/// `WorkResponse.welcome`.
+/// Writes the field `WorkResponse.welcome`.
 pub(super) fn welcome(out: &mut Vec<u8>, lease_ms: u64) {
     message(out, 1, |out| number(out, 1, lease_ms));
 }
 
-/// `WorkResponse.drained`.
+/// Writes the field `WorkResponse.drained`.
 pub(super) fn drained(out: &mut Vec<u8>) {
     number(out, 6, 1);
 }
 
-/// `WorkResponse.tasks`.
-pub(super) fn assignment(out: &mut Vec<u8>, task: &Assigned<'_>) {
+/// Writes an item of `WorkResponse.tasks`.
+pub(super) fn assignment(out: &mut Vec<u8>, task: &TaskAssignment<'_>) {
     assignment_as(out, 2, task);
 }
 
-/// `ClaimResponse.tasks`.
-pub(super) fn claimed(out: &mut Vec<u8>, task: &Assigned<'_>) {
+/// Writes an item of `ClaimResponse.tasks`.
+pub(super) fn claimed(out: &mut Vec<u8>, task: &TaskAssignment<'_>) {
     assignment_as(out, 1, task);
 }
 
-fn assignment_as(out: &mut Vec<u8>, field: u64, task: &Assigned<'_>) {
+fn assignment_as(out: &mut Vec<u8>, field: u64, task: &TaskAssignment<'_>) {
     message(out, field, |out| {
         bytes(out, 1, &task.id.text());
         bytes(out, 2, task.queue.as_bytes());
@@ -103,7 +103,7 @@ fn assignment_as(out: &mut Vec<u8>, field: u64, task: &Assigned<'_>) {
     });
 }
 
-/// `WorkResponse.accepted`.
+/// Writes the field `WorkResponse.accepted`.
 pub(super) fn accepted(out: &mut Vec<u8>, numbers: &[u64]) {
     let length: usize = numbers.iter().copied().map(encoded_len_varint).sum();
     key(out, 3, 2);
@@ -113,7 +113,7 @@ pub(super) fn accepted(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// `WorkResponse.refused`.
+/// Writes an item of `WorkResponse.refused`.
 pub(super) fn refused(out: &mut Vec<u8>, at: u64, refused: &QueueError) {
     message(out, 4, |out| {
         number(out, 1, at);
@@ -121,7 +121,7 @@ pub(super) fn refused(out: &mut Vec<u8>, at: u64, refused: &QueueError) {
     });
 }
 
-/// `WorkResponse.lost`.
+/// Writes an item of `WorkResponse.lost`.
 pub(super) fn lost(out: &mut Vec<u8>, id: TaskId, lease: Lease, end: AttemptEnd) {
     message(out, 5, |out| {
         bytes(out, 1, &lease.to_bytes());

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_base::lifecycle::BoxFuture;
-use egret_proto::Encoded;
+use egret_proto::EncodedMessage;
 use egret_proto::queue::v1;
 use egret_queue::{
-    Enqueued, Enqueues, InFlightKind, ProduceSink, QueueError, QueueHandle, Queues, StreamInFlight,
-    TenantInFlight, check_batch,
+    EnqueueReceipt, Enqueues, InFlightKind, ProduceSink, QueueError, QueueHandle, Queues,
+    StreamInFlight, TenantInFlight, check_batch,
 };
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Status, Streaming};
 
-use super::outlet::{Outlet, Stopping};
+use super::response_buffer::{ResponseBuffer, ShutdownSignal};
 use super::{convert, encode};
 use crate::access::Caller;
-use crate::grpc::unread;
+use crate::grpc::malformed_message;
 use crate::queue::rights;
 use crate::tokens::Reach;
 
@@ -30,13 +30,13 @@ const UNANSWERED_MAX: usize = 16_384;
 /// Tasks that are read from a stream at a stretch, before other calls have a chance to go on.
 const STRETCH_TASKS: usize = 512;
 
-struct Sink {
-    outlet: Outlet,
+struct StreamProduceSink {
+    outlet: ResponseBuffer,
     in_flight: StreamInFlight,
 }
 
-impl ProduceSink for Sink {
-    fn outcomes(&self, outcomes: &[(u64, Result<Enqueued, QueueError>)]) {
+impl ProduceSink for StreamProduceSink {
+    fn outcomes(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
         self.in_flight.give_back(outcomes.len());
         self.outlet.put(outcomes.len(), |page| {
             for (number, outcome) in outcomes {
@@ -46,12 +46,12 @@ impl ProduceSink for Sink {
     }
 }
 
-/// What enqueues the messages of a stream, one after the other.
+/// Enqueues the messages of a stream, one after the other.
 struct Intake {
     queues: Queues,
     caller: Caller,
     in_flight: Arc<TenantInFlight>,
-    sink: Arc<Sink>,
+    sink: Arc<StreamProduceSink>,
     next_number: u64,
     /// The queue of the message before.
     queue: Option<Arc<QueueHandle>>,
@@ -65,43 +65,42 @@ struct Precondition {
     after: Vec<String>,
 }
 
-/// A message that is enqueued in a task of its own: it goes on although nobody polls the stream, as when its
-/// client takes no answers, so that nothing waits behind it.
+/// A message that is enqueued in a tokio task of its own: it makes progress even if the stream is
+/// not polled because its client reads no responses, so that other streams do not wait for it.
 type Detached = AbortOnDropHandle<Result<Intake, QueueError>>;
 
-/// Whether messages can be enqueued.
+/// State of the intake.
 enum Turn {
-    /// At once.
     Free(Intake),
-    /// Once the message before is enqueued: its queues must be made first, or the tasks looked up that its tasks
-    /// wait for, or it comes after others of its tenant.
+    /// The previous message is being enqueued: its queues are made first, or the tasks looked up
+    /// that its tasks wait for, or it waits for other messages of its tenant.
     Busy(Detached),
     /// No more, as the stream has ended.
     Over,
 }
 
-/// A conversation with a producer: reads what it sends while there is room, and sends what there is.
+/// A producer's stream: reads messages while there is room, and sends outcomes.
 pub(super) struct Produce {
     /// The queues in which the caller may enqueue.
     reach: Reach,
     inbound: Option<Streaming<v1::ProduceRequest>>,
-    sink: Arc<Sink>,
-    stopping: Stopping,
-    /// Other calls go on first.
+    sink: Arc<StreamProduceSink>,
+    stopping: ShutdownSignal,
+    /// Lets other calls run before more is read.
     pause: Option<BoxFuture<'static, ()>>,
     turn: Turn,
 }
 
 impl Produce {
-    pub fn new(
+    pub(crate) fn new(
         queues: Queues,
         caller: Caller,
         inbound: Streaming<v1::ProduceRequest>,
         stopping: CancellationToken,
     ) -> Self {
         let in_flight = queues.in_flight(caller.tenant());
-        let sink = Arc::new(Sink {
-            outlet: Outlet::default(),
+        let sink = Arc::new(StreamProduceSink {
+            outlet: ResponseBuffer::default(),
             in_flight: StreamInFlight::new(in_flight.clone(), InFlightKind::Tasks),
         });
         Self {
@@ -109,7 +108,7 @@ impl Produce {
             inbound: Some(inbound),
             sink: sink.clone(),
             pause: None,
-            stopping: Stopping::new(stopping),
+            stopping: ShutdownSignal::new(stopping),
             turn: Turn::Free(Intake {
                 queues,
                 caller,
@@ -154,7 +153,7 @@ impl Produce {
                     stretch += message.tasks.len();
                     self.take(message);
                 }
-                Poll::Ready(Some(Err(status))) => self.end(unread::told(status)),
+                Poll::Ready(Some(Err(status))) => self.end(malformed_message::told(status)),
                 Poll::Ready(None) => self.inbound = None,
             }
         }
@@ -261,8 +260,10 @@ impl Intake {
     }
 
     fn find(&self, name: &str) -> Option<Arc<QueueHandle>> {
-        let known = self.queue.as_ref();
-        let known = known.filter(|queue| &*queue.name == name && !queue.is_deleted());
+        let known = self
+            .queue
+            .as_ref()
+            .filter(|queue| &*queue.name == name && !queue.is_deleted());
         known
             .cloned()
             .or_else(|| self.queues.known_queue(self.caller.tenant(), name))
@@ -333,7 +334,7 @@ impl Drop for Produce {
 }
 
 impl Stream for Produce {
-    type Item = Result<Encoded, Status>;
+    type Item = Result<EncodedMessage, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.stopping.poll(context) {
@@ -345,6 +346,6 @@ impl Stream for Produce {
             let farewell = || self.stopping.farewell();
             self.sink.outlet.poll_next(context, asks_more, farewell)
         };
-        next.map(|message| message.map(|message| message.map(Encoded)))
+        next.map(|message| message.map(|message| message.map(EncodedMessage)))
     }
 }

@@ -1,4 +1,5 @@
-//! The stream on which a client waits for any number of tasks, however many calls it makes at a time.
+//! The stream on which a client waits for any number of tasks, however many calls it makes at a
+//! time.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -16,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use super::convert;
-use super::outlet::Stopping;
+use super::response_buffer::ShutdownSignal;
 use crate::access::Caller;
-use crate::grpc::unread;
+use crate::grpc::malformed_message;
 use crate::queue::{id, rights};
 
 /// Waits of one stream; more are not read before one of these has ended.
@@ -32,7 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Outcome = (u64, Result<Result<TaskView, QueueError>, Aborted>);
 
-/// See the module.
 pub(super) struct WaitTasks {
     queues: Queues,
     caller: Caller,
@@ -42,11 +42,11 @@ pub(super) struct WaitTasks {
     handles: HashMap<u64, AbortHandle>,
     /// Why the client's side has ended, if not by the client.
     failure: Option<Status>,
-    stopping: Stopping,
+    stopping: ShutdownSignal,
 }
 
 impl WaitTasks {
-    pub fn new(
+    pub(crate) fn new(
         queues: Queues,
         caller: Caller,
         inbound: Streaming<v1::WaitTasksRequest>,
@@ -59,7 +59,7 @@ impl WaitTasks {
             waits: FuturesUnordered::new(),
             handles: HashMap::new(),
             failure: None,
-            stopping: Stopping::new(stopping),
+            stopping: ShutdownSignal::new(stopping),
         }
     }
 
@@ -72,7 +72,7 @@ impl WaitTasks {
                 Poll::Ready(Some(Ok(message))) => self.take(message),
                 Poll::Ready(Some(Err(status))) => {
                     self.inbound = None;
-                    self.failure = Some(unread::told(status));
+                    self.failure = Some(malformed_message::told(status));
                 }
                 Poll::Ready(None) => self.inbound = None,
             }

@@ -1,4 +1,4 @@
-//! The stream that tells of tasks' changes.
+//! The stream of changes of tasks.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,21 +10,20 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::convert;
-use super::outlet::Stopping;
+use super::response_buffer::ShutdownSignal;
 use crate::problem::grpc_status;
 use crate::queue::Changes;
 
-/// A subscription.
-pub(super) struct Watch {
+pub(super) struct TaskChangeStream {
     changes: Changes,
-    stopping: Stopping,
+    stopping: ShutdownSignal,
 }
 
-impl Watch {
-    pub fn new(changes: Changes, stopping: CancellationToken) -> Self {
+impl TaskChangeStream {
+    pub(crate) fn new(changes: Changes, stopping: CancellationToken) -> Self {
         Self {
             changes,
-            stopping: Stopping::new(stopping),
+            stopping: ShutdownSignal::new(stopping),
         }
     }
 }
@@ -39,7 +38,7 @@ fn told(change: TaskChange) -> v1::TaskChange {
     }
 }
 
-impl Stream for Watch {
+impl Stream for TaskChangeStream {
     type Item = Result<v1::WatchResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_base::lifecycle::BoxFuture;
-use egret_proto::Encoded;
+use egret_proto::EncodedMessage;
 use egret_proto::queue::v1;
 use egret_queue::model::{AttemptEnd, Lease, TaskId};
 use egret_queue::{
-    Assigned, InFlightKind, QueueError, Queues, ReportSink, Reports, StreamInFlight,
+    InFlightKind, QueueError, Queues, ReportSink, Reports, StreamInFlight, TaskAssignment,
     TenantInFlight, WorkSink, WorkSpec, Worker, check_batch,
 };
 use futures_util::Stream;
@@ -17,22 +17,22 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Status, Streaming};
 
-use super::outlet::{Outlet, Stopping};
+use super::response_buffer::{ResponseBuffer, ShutdownSignal};
 use super::{convert, encode};
 use crate::access::Caller;
-use crate::grpc::unread;
+use crate::grpc::malformed_message;
 use crate::problem::grpc_status;
 use crate::queue::{self, invalid, rights};
 
 /// Reports of one stream that may wait for their outcome; more are not read before.
 const UNANSWERED_MAX: usize = 16_384;
 
-struct Sink {
-    outlet: Outlet,
+struct StreamReportSink {
+    outlet: ResponseBuffer,
     in_flight: StreamInFlight,
 }
 
-impl ReportSink for Sink {
+impl ReportSink for StreamReportSink {
     fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
         self.in_flight.give_back(outcomes.len());
         self.outlet.put(outcomes.len(), |page| {
@@ -46,8 +46,8 @@ impl ReportSink for Sink {
     }
 }
 
-impl WorkSink for Sink {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+impl WorkSink for StreamReportSink {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
         self.outlet.put(0, |page| {
             for task in tasks {
                 encode::assignment(page.message(), &task);
@@ -69,56 +69,58 @@ impl WorkSink for Sink {
     }
 }
 
-type Taken = Result<(Worker, u64), QueueError>;
+type WorkerRegistration = Result<(Worker, u64), QueueError>;
 
-/// A conversation with a worker.
+/// A worker's stream, read and written in turn.
 pub(super) struct Work {
     queues: Queues,
-    /// What its tenant has in flight.
+    /// The items that its tenant has in flight.
     in_flight: Arc<TenantInFlight>,
     caller: Caller,
     inbound: Option<Streaming<v1::WorkRequest>>,
-    sink: Arc<Sink>,
-    stopping: Stopping,
+    sink: Arc<StreamReportSink>,
+    stopping: ShutdownSignal,
     next_number: u64,
-    place: Place,
-    held: Option<Held>,
+    place: StreamState,
+    held: Option<QueuedMessage>,
 }
 
-/// A message whose reports wait behind others of their tenant, in a task of its own: it goes on although nobody
-/// polls the stream, as when its client takes no answers, so that nothing waits behind it.
-struct Held {
+/// A message whose reports wait behind others of their tenant, in a tokio task of its own: it makes
+/// progress even if the stream is not polled because its client reads no responses, so that other
+/// streams do not wait for it.
+struct QueuedMessage {
     submitting: AbortOnDropHandle<()>,
-    /// What the message says beside its reports.
-    rest: Rest,
+    /// The other fields of the message.
+    rest: WorkControl,
 }
 
-/// What a message says beside its reports, and that comes after them.
-struct Rest {
+/// The fields of a message that are applied after its reports.
+struct WorkControl {
     drain: bool,
     credits: u32,
 }
 
-/// How far the conversation is.
-enum Place {
-    /// No hello yet.
+/// State of the stream.
+enum StreamState {
     Silent,
-    /// The worker is being taken in; with what came beside the hello.
-    Coming(BoxFuture<'static, Taken>, u64, v1::WorkRequest),
-    /// It works; a heartbeat without a time is for so many milliseconds, zero: as its queue says.
+    /// The worker is being registered. With the lease time of its hello, and the message that
+    /// carried it.
+    Coming(BoxFuture<'static, WorkerRegistration>, u64, v1::WorkRequest),
+    /// The worker is registered. With the lease time of a heartbeat that names none, in
+    /// milliseconds; zero: as its queue says.
     There(Worker, u64),
 }
 
 impl Work {
-    pub fn new(
+    pub(crate) fn new(
         queues: Queues,
         caller: Caller,
         inbound: Streaming<v1::WorkRequest>,
         stopping: CancellationToken,
     ) -> Self {
         let in_flight = queues.in_flight(caller.tenant());
-        let sink = Sink {
-            outlet: Outlet::default(),
+        let sink = StreamReportSink {
+            outlet: ResponseBuffer::default(),
             in_flight: StreamInFlight::new(in_flight.clone(), InFlightKind::Reports),
         };
         Self {
@@ -127,16 +129,16 @@ impl Work {
             caller,
             inbound: Some(inbound),
             sink: Arc::new(sink),
-            stopping: Stopping::new(stopping),
+            stopping: ShutdownSignal::new(stopping),
             next_number: 0,
-            place: Place::Silent,
+            place: StreamState::Silent,
             held: None,
         }
     }
 
     fn read(&mut self, context: &mut Context<'_>) {
         while self.sink.outlet.may_ask(UNANSWERED_MAX) {
-            if let Place::Coming(taking, ..) = &mut self.place {
+            if let StreamState::Coming(taking, ..) = &mut self.place {
                 match taking.as_mut().poll(context) {
                     Poll::Pending => return,
                     Poll::Ready(taken) => self.begin(taken),
@@ -147,7 +149,7 @@ impl Work {
                 if Pin::new(&mut held.submitting).poll(context).is_pending() {
                     return;
                 }
-                let held = self.held.take().expect("it was just polled");
+                let held = self.held.take().expect("the submission was just polled");
                 self.go_on(&held.rest);
                 continue;
             }
@@ -157,7 +159,7 @@ impl Work {
             match Pin::new(inbound).poll_next(context) {
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(message))) => self.take(message),
-                Poll::Ready(Some(Err(status))) => self.break_off(unread::told(status)),
+                Poll::Ready(Some(Err(status))) => self.break_off(malformed_message::told(status)),
                 Poll::Ready(None) => {
                     self.inbound = None;
                     self.leave();
@@ -168,7 +170,7 @@ impl Work {
 
     /// The client has closed its side: the end comes after what was handed out before.
     fn leave(&mut self) {
-        if let Place::There(worker, _) = &self.place {
+        if let StreamState::There(worker, _) = &self.place {
             self.sink.outlet.expect(1);
             let sink = self.sink.clone();
             worker.drain(move || sink.outlet.put(1, |_| {}));
@@ -177,13 +179,13 @@ impl Work {
 
     fn break_off(&mut self, status: Status) {
         self.inbound = None;
-        self.place = Place::Silent;
+        self.place = StreamState::Silent;
         self.sink.outlet.end(status);
     }
 
     fn take(&mut self, mut message: v1::WorkRequest) {
         match (&self.place, message.hello.take()) {
-            (Place::Silent, Some(hello)) => {
+            (StreamState::Silent, Some(hello)) => {
                 let mut queues = hello.queues.iter();
                 let allowed =
                     queues.try_for_each(|queue| rights::require(&self.caller, queue, rights::WORK));
@@ -199,12 +201,16 @@ impl Work {
                 let sink = self.sink.clone();
                 let taking =
                     Box::pin(async move { queues.worker(caller.tenant(), &spec, sink).await });
-                self.place = Place::Coming(taking, hello.lease_ms, message);
+                self.place = StreamState::Coming(taking, hello.lease_ms, message);
             }
-            (Place::There(..), None) => self.work(message),
-            (Place::Silent, None) => self.refuse("the first message of a stream must carry it"),
+            (StreamState::There(..), None) => self.work(message),
+            (StreamState::Silent, None) => {
+                self.refuse("the first message of a stream must carry it")
+            }
             (_, Some(_)) => self.refuse("only the first message of a stream may carry it"),
-            (Place::Coming(..), None) => unreachable!("nothing is read meanwhile"),
+            (StreamState::Coming(..), None) => {
+                unreachable!("no message is read while a registration is pending")
+            }
         }
     }
 
@@ -212,17 +218,17 @@ impl Work {
         self.break_off(grpc_status(&invalid("hello", reason)));
     }
 
-    fn begin(&mut self, taken: Taken) {
-        let before = std::mem::replace(&mut self.place, Place::Silent);
-        let Place::Coming(_, asked_ms, message) = before else {
-            unreachable!("it was being taken in");
+    fn begin(&mut self, taken: WorkerRegistration) {
+        let before = std::mem::replace(&mut self.place, StreamState::Silent);
+        let StreamState::Coming(_, asked_ms, message) = before else {
+            unreachable!("a registration was pending");
         };
         match taken {
             Ok((worker, lease_ms)) => {
                 self.sink
                     .outlet
                     .put(0, |page| encode::welcome(page.message(), lease_ms));
-                self.place = Place::There(worker, asked_ms);
+                self.place = StreamState::There(worker, asked_ms);
                 self.work(message);
             }
             Err(error) => self.break_off(grpc_status(&error)),
@@ -230,13 +236,13 @@ impl Work {
     }
 
     fn work(&mut self, message: v1::WorkRequest) {
-        let Place::There(_, lease_ms) = &self.place else {
+        let StreamState::There(_, lease_ms) = &self.place else {
             return;
         };
         if let Err(error) = check_batch(message.reports.len()) {
             return self.break_off(grpc_status(&error));
         }
-        let rest = Rest {
+        let rest = WorkControl {
             drain: message.drain,
             credits: message.credits,
         };
@@ -265,15 +271,15 @@ impl Work {
             reported.sink.in_flight.hold(permit);
             reported.submit();
         });
-        self.held = Some(Held {
+        self.held = Some(QueuedMessage {
             submitting: AbortOnDropHandle::new(submitting),
             rest,
         });
     }
 
-    /// Does what a message says beside its reports, unless the worker leaves.
-    fn go_on(&mut self, rest: &Rest) {
-        let Place::There(worker, _) = &self.place else {
+    /// Applies drain and credits of a message, unless the worker has left.
+    fn go_on(&mut self, rest: &WorkControl) {
+        let StreamState::There(worker, _) = &self.place else {
             return;
         };
         if self.inbound.is_none() {
@@ -293,7 +299,7 @@ impl Work {
 struct ReportMessage {
     queues: Queues,
     caller: Caller,
-    sink: Arc<Sink>,
+    sink: Arc<StreamReportSink>,
     /// A heartbeat without a time is for so many milliseconds; zero: as its queue says.
     lease_ms: u64,
     /// The number of the first one.
@@ -329,14 +335,15 @@ impl ReportMessage {
 async fn complete_attached(
     queues: Queues,
     caller: Caller,
-    sink: Arc<Sink>,
+    sink: Arc<StreamReportSink>,
     number: u64,
     asked: v1::TaskReport,
 ) {
     let names = convert::attachments(&asked);
     let added = async {
-        let manifest = queue::manifest(&queues, caller.tenant(), &asked.lease, names).await?;
-        let manifest = manifest.expect("it names attachments");
+        let manifest = queue::manifest(&queues, caller.tenant(), &asked.lease, names)
+            .await?
+            .expect("the completion names attachments");
         let (_, result, format) = convert::report(&asked, 0)?;
         let reports = Reports::new(&queues, caller.tenant())?;
         let mut reports = reports.within(rights::work_filter(&caller));
@@ -354,7 +361,7 @@ async fn complete_attached(
 
 fn report(
     reports: Result<Reports<'_>, QueueError>,
-    sink: &Arc<Sink>,
+    sink: &Arc<StreamReportSink>,
     lease_ms: u64,
     first: u64,
     asked: &[v1::TaskReport],
@@ -396,23 +403,23 @@ impl Drop for Work {
 }
 
 impl Stream for Work {
-    type Item = Result<Encoded, Status>;
+    type Item = Result<EncodedMessage, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.stopping.poll(context) && self.inbound.take().is_some() {
             self.leave();
         }
         self.read(context);
-        let asks_more = self.inbound.is_some() || matches!(self.place, Place::Coming(..));
+        let asks_more = self.inbound.is_some() || matches!(self.place, StreamState::Coming(..));
         let next = {
             let farewell = || self.stopping.farewell();
             self.sink.outlet.poll_next(context, asks_more, farewell)
         };
-        if let Place::There(worker, _) = &self.place
+        if let StreamState::There(worker, _) = &self.place
             && self.sink.outlet.is_relieved()
         {
             worker.resume();
         }
-        next.map(|message| message.map(|message| message.map(Encoded)))
+        next.map(|message| message.map(|message| message.map(EncodedMessage)))
     }
 }

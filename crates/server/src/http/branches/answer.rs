@@ -11,7 +11,7 @@ use utoipa::openapi::schema::Object;
 
 use crate::openapi::one_of;
 
-/// A writable copy with a server of its own.
+/// A writable copy of a database cluster with its own server.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Branch {
     /// Its id.
@@ -19,33 +19,34 @@ pub(super) struct Branch {
     /// Its name, unique within the tenant.
     #[schema(example = "pr-42")]
     name: String,
-    /// Whom it belongs to.
+    /// The tenant that it belongs to.
     #[schema(example = "default")]
     tenant: String,
-    /// What it is doing.
+    /// The state of its lifecycle.
     #[schema(schema_with = state_schema)]
     state: BranchState,
-    /// Where it came from.
+    /// The origin of the branch.
     parent: Parent,
-    /// Settings by purpose.
+    /// Memory, log and checkpoint settings by purpose.
     #[schema(schema_with = preset_schema)]
     preset: Preset,
-    /// Whether it survives a crash of the machine.
+    /// Whether the branch survives a crash of the machine.
     durable: bool,
-    /// Whether its role is a superuser of it.
+    /// Whether the branch's role is a superuser.
     superuser: bool,
-    /// Whether roles of the application enter it with the passwords that they had in the source when it was made.
+    /// Whether roles of the application can connect with the passwords that they had in the source
+    /// when the branch was created.
     role_passwords: bool,
-    /// Whether it refuses to be destroyed, reset or expired.
+    /// Whether the branch is protected from being destroyed, reset and expired.
     protected: bool,
-    /// The caller's own marks.
+    /// Labels chosen by the caller.
     labels: BTreeMap<String, String>,
-    /// PostgreSQL settings one by one, over the preset.
+    /// Single PostgreSQL settings, which override the preset.
     settings: BTreeMap<String, String>,
     /// When it was created, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// When it is destroyed by itself, RFC 3339; null for never.
+    /// When the branch expires and is destroyed, RFC 3339; null for never.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
     /// Its age in milliseconds.
@@ -54,18 +55,19 @@ pub(super) struct Branch {
     ttl_ms: Option<u64>,
     /// Sessions connected now.
     sessions: u32,
-    /// Bytes on the volume that are its own.
+    /// Bytes on the volume that the branch does not share with its template.
     diverged_bytes: Option<u64>,
-    /// Why it failed.
+    /// Why the branch failed.
     failure: Option<String>,
-    /// What was done to it, and why, that its users did not ask for: it was suspended to keep room on the disk, or
-    /// processes of it were killed because memory was at its limit. Null after it is started again.
+    /// An action that its users did not request, with its reason: the branch was suspended to keep
+    /// disk space free, or processes of it were killed because it was out of memory. Null after the
+    /// branch is started again.
     notice: Option<String>,
-    /// What its creation did.
+    /// The report of its creation.
     receipt: Option<Receipt>,
 }
 
-/// Where a branch came from.
+/// The origin of a branch.
 #[derive(Serialize, ToSchema)]
 struct Parent {
     /// The template's id.
@@ -74,13 +76,13 @@ struct Parent {
     branch: Option<String>,
 }
 
-/// What a creation did and how long each part took.
+/// The report of a creation: what was done, and how long each phase took.
 #[derive(Serialize, ToSchema)]
 struct Receipt {
     /// `cold`: cloned and started for this request.
     #[schema(example = "cold")]
     kind: String,
-    /// The template it was made from.
+    /// The template that the branch was created from.
     template: String,
     /// The source's WAL position that the template holds.
     #[schema(example = "0/1A2B3C4D")]
@@ -88,23 +90,24 @@ struct Receipt {
     /// When the template's snapshot was taken, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     template_taken_at: Timestamp,
-    /// From the request to the first possible connection, in milliseconds.
+    /// Time from the request to the first possible connection, in milliseconds.
     total_ms: f64,
     /// The parts of that time, in order.
     phases: Vec<Phase>,
     /// The server that the template was taken from.
     source: SourceIdentity,
-    /// What the template lost of its origin; null where that is not known, as of templates of earlier versions.
+    /// What the template lacks of its origin; null if that is unknown, as for templates of earlier
+    /// versions.
     losses: Option<Vec<Loss>>,
 }
 
-/// Something that a copy does not have of its origin because PostgreSQL recovered it.
+/// Something that a copy lacks because PostgreSQL had to recover it.
 #[derive(Serialize, ToSchema)]
 struct Loss {
-    /// What kind of thing it is.
+    /// The kind of the loss.
     #[schema(schema_with = loss_kind_schema)]
     kind: LossKind,
-    /// How many there are; null for what is not counted.
+    /// The number of lost objects; null if they are not counted.
     total: Option<u64>,
     /// The first 20 of their names, as `database.schema.relation`.
     #[schema(example = json!(["app.public.cache"]))]
@@ -114,7 +117,7 @@ struct Loss {
 /// One measured part of a longer operation.
 #[derive(Serialize, ToSchema)]
 struct Phase {
-    /// What was done.
+    /// The name of the phase.
     #[schema(example = "clone")]
     name: String,
     /// How long it took, in milliseconds.
@@ -122,7 +125,7 @@ struct Phase {
     ms: f64,
 }
 
-/// Which server a template was taken from.
+/// The server that a template was taken from.
 #[derive(Serialize, ToSchema)]
 struct SourceIdentity {
     /// Egret's name for it.
@@ -139,12 +142,12 @@ pub(super) struct BranchList {
     pub(super) items: Vec<Branch>,
 }
 
-/// A read-only, cleanly stopped copy that branches are made of.
+/// A read-only, cleanly stopped copy that branches are cloned from.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Template {
     /// Its id.
     id: String,
-    /// What it is doing.
+    /// The state of its lifecycle.
     #[schema(schema_with = template_state_schema)]
     state: TemplateState,
     /// Where it was taken from.
@@ -157,12 +160,12 @@ pub(super) struct Template {
     taken_at: Timestamp,
     /// Its age in milliseconds.
     age_ms: u64,
-    /// Branches made of it that exist.
+    /// The number of existing branches that were created from it.
     branches: usize,
     /// Major version of its server.
     #[schema(example = 18)]
     postgres_major: u32,
-    /// What building it took.
+    /// The phases of building it.
     phases: Vec<Phase>,
 }
 
@@ -172,7 +175,7 @@ struct Origin {
     /// The source's name.
     #[schema(example = "main")]
     source: String,
-    /// The branch, when it was taken from one.
+    /// The branch, if the template was taken from one.
     branch: Option<String>,
 }
 
@@ -191,42 +194,43 @@ pub(super) struct Volume {
     driver: &'static str,
     /// Its root.
     path: String,
-    /// The image mounted there, where Egret made one.
+    /// The mounted image, if Egret created one.
     image: Option<String>,
-    /// Room in all, in bytes.
+    /// Total space, in bytes.
     size_bytes: u64,
-    /// Free room, in bytes.
+    /// Free space, in bytes.
     free_bytes: u64,
-    /// Below this nothing is created.
+    /// Below this free space, in bytes, no branch is created.
     free_bytes_min: u64,
-    /// What the driver costs.
+    /// The cost of the driver.
     note: &'static str,
-    /// What keeps branches apart from the machine and from each other.
+    /// How branches are isolated from the machine and from each other.
     isolation: String,
-    /// What bounds their memory, processor time and processes.
+    /// How their memory, processor time and processes are limited.
     limits: String,
 }
 
-/// What was proved of a branch.
+/// The result of verifying the isolation of a branch.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Proof {
     /// The branch's name.
     branch: String,
     /// The schema, table and row that were written to the branch, and removed again.
     marker: String,
-    /// Whether the branch had it.
+    /// Whether the marker was found in the branch.
     marker_in_branch: bool,
-    /// Whether any database of the source has it.
+    /// Whether the marker was found in any database of the source.
     marker_in_source: bool,
-    /// Whether nobody wrote to the source meanwhile, so that checksums can be compared.
+    /// Whether the source had no writes during the check, so that checksums can be compared.
     source_quiet: bool,
-    /// Tables of the source that were read, before and after.
+    /// The number of tables of the source that were read, before and after.
     tables_checked: u64,
-    /// Whether the rows of all of them are the same; null when the source was not quiet.
+    /// Whether the rows of all tables are the same before and after; null if the source was not
+    /// quiet.
     checksums_equal: Option<bool>,
-    /// Whether all definitions are the same; null when the source was not quiet.
+    /// Whether all definitions are the same before and after; null if the source was not quiet.
     catalogue_equal: Option<bool>,
-    /// The verdict: nothing of the branch's writes is in the source.
+    /// The conclusion: whether no write of the branch reached the source.
     source_unchanged: bool,
     /// How long it took, in milliseconds.
     elapsed_ms: f64,
@@ -243,20 +247,20 @@ pub(super) struct RegistryCheck {
     templates: usize,
     /// Destroyed branches whose files wait for deletion.
     tombstones: usize,
-    /// What does not fit.
+    /// The inconsistencies that were found.
     findings: Vec<Finding>,
 }
 
-/// Something that does not fit.
+/// An inconsistency.
 #[derive(Serialize, ToSchema)]
 struct Finding {
-    /// What it is: `branch`, `template`, `socket`, `postmaster` or `file`.
+    /// The kind of the object: `branch`, `template`, `socket`, `postmaster` or `file`.
     #[schema(example = "socket")]
     what: &'static str,
-    /// Which one.
+    /// The name, id or path of the object.
     #[serde(rename = "where")]
     which: String,
-    /// What does not fit.
+    /// Description of the inconsistency.
     detail: String,
 }
 
@@ -392,7 +396,7 @@ impl From<egret_branches::RegistryCheck> for RegistryCheck {
 }
 
 fn state_schema() -> Object {
-    one_of(BranchState::TEXTS, "What it is doing.")
+    one_of(BranchState::TEXTS, "The state of its lifecycle.")
 }
 
 fn loss_kind_schema() -> Object {
@@ -402,7 +406,7 @@ fn loss_kind_schema() -> Object {
 }
 
 fn template_state_schema() -> Object {
-    one_of(TemplateState::TEXTS, "What it is doing.")
+    one_of(TemplateState::TEXTS, "The state of its lifecycle.")
 }
 
 pub(super) fn preset_schema() -> Object {

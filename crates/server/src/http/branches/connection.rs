@@ -27,16 +27,15 @@ impl ProxyAddress {
     }
 }
 
-/// Which database.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
-    /// The database; may be left out when the branch has one only.
+pub(super) struct ConnectionParams {
+    /// The database; it may be omitted if the branch has only one.
     database: Option<String>,
 }
 
-/// How to connect to a branch. Stays the same over reset and restart.
+/// The connection parameters of a branch. They stay the same over reset and restart.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Connection {
     /// The proxy's host.
@@ -45,7 +44,7 @@ pub(super) struct Connection {
     /// The proxy's port.
     #[schema(example = 7432)]
     port: u16,
-    /// Database and branch.
+    /// The database and the branch, as the proxy expects them.
     #[schema(example = "flights@pr-42")]
     database: String,
     /// The role.
@@ -53,35 +52,36 @@ pub(super) struct Connection {
     user: String,
     /// Its password.
     password: String,
-    /// All of it as libpq takes it.
+    /// All parameters as a connection URL for libpq.
     #[schema(example = "postgresql://egret_branch:secret@127.0.0.1:7432/flights@pr-42")]
     url: String,
 }
 
-/// How to connect to a branch
+/// Get the connection parameters of a branch
 ///
-/// The answer holds the password of the branch's role. The branch is woken, to be asked for its databases.
+/// The response has the password of the branch's role. A suspended branch is resumed, to list its
+/// databases.
 #[utoipa::path(get, path = "/v1/branches/{name}/connection", operation_id = "getBranchConnection",
     tag = "branches", security(("token" = ["branches:write"])),
-    params(("name" = String, Path, description = "Its name."), Wanted),
+    params(("name" = String, Path, description = "The branch's name."), ConnectionParams),
     responses(
         (status = 200, description = "The connection.", body = Connection),
-        (status = 400, description = "It has several databases, and none was named.", body = Problem,
+        (status = 400, description = "The branch has several databases, and the request names none.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "No branch has this name, or it has no such database.", body = Problem,
+        (status = 404, description = "No branch has this name, or the branch has no such database.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It cannot be woken: it is being made, reset or destroyed, or has failed.",
+        (status = 409, description = "The branch cannot be started: it is being created, reset or destroyed, or has failed.",
             body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "Its tenant takes all of the volume that it may.", body = Problem,
+        (status = 429, description = "The tenant has used up its share of the volume.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "There is no room for its server, the proxy does not listen yet, or Egret is \
-            stopping.", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "There is no room for the branch's server, the proxy does \
+            not listen yet, or Egret is stopping.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn get_connection(
     State((branches, proxy)): State<(Branches, ProxyAddress)>,
     caller: Caller,
     Path(name): Path<BranchName>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<ConnectionParams>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Json<Connection>, Problem> {
@@ -109,7 +109,8 @@ fn not_listening() -> Problem {
     )
 }
 
-/// The proxy's address; where it listens on all, the host under which the caller reached this server.
+/// The proxy's address; where it listens on all, the host under which the caller reached this
+/// server.
 fn host(address: SocketAddr, uri: &Uri, headers: &HeaderMap) -> String {
     if !address.ip().is_unspecified() {
         return address.ip().to_string();

@@ -3,10 +3,10 @@
 use egret_branches::model::BranchName;
 use egret_branches::{Branches, BranchesError};
 
-/// The database every cluster has for administration; nobody's data, as a rule.
+/// The database that every cluster has for administration; as a rule it holds no data of users.
 const MAINTENANCE: &str = "postgres";
 
-/// Databases that are named where another one was asked for.
+/// Most names of databases in the error for a database that does not exist.
 const LISTED_MAX: usize = 20;
 
 /// The database that was named, else the only one the branch has. Without a name the branch is
@@ -23,8 +23,8 @@ pub(super) async fn choose(
     }
 }
 
-/// As [`choose`], where nothing else would tell that there is no such database: the branch is asked in any case, and
-/// woken for it.
+/// As [`choose`], where nothing else would tell that there is no such database: the branch is asked
+/// in any case, and woken for it.
 pub(super) async fn choose_existing(
     branches: &Branches,
     tenant: &str,
@@ -48,7 +48,7 @@ fn checked(named: String) -> Result<String, BranchesError> {
     if named.contains('\0') {
         return Err(BranchesError::Invalid {
             what: "database",
-            reason: "a name holds no NUL".to_owned(),
+            reason: "a name cannot contain a NUL character".to_owned(),
         });
     }
     Ok(named)
@@ -71,7 +71,7 @@ fn only_one(databases: Vec<String>) -> Result<String, BranchesError> {
         several => Err(BranchesError::Invalid {
             what: "database",
             reason: format!(
-                "the branch has {}: name one of them",
+                "the branch has {}: name one",
                 listed(several.iter().copied())
             ),
         }),

@@ -1,4 +1,4 @@
-//! The pools: branches that are ready before anybody asks for them.
+//! The pools over HTTP: branches that are made in advance.
 
 use axum::extract::State;
 use egret_branches::model::Preset;
@@ -19,23 +19,24 @@ pub(super) fn routes() -> OpenApiRouter<Branches> {
         .routes(routes!(resize_pool))
 }
 
-/// The branches of one preset that are ready before anybody asks for them.
+/// The branches of one preset that are created in advance.
 #[derive(Serialize, ToSchema)]
 struct Pool {
     /// The preset of its branches.
     #[schema(schema_with = preset_schema)]
     preset: Preset,
-    /// How many branches it should have.
+    /// The number of branches that the pool should have.
     #[schema(example = 2)]
     target: u32,
-    /// Whether somebody chose that number; else recent demand does, within the configured bounds.
+    /// Whether that number was set. Otherwise recent demand determines it, within the configured
+    /// bounds.
     chosen: bool,
-    /// Branches that a create can take now.
+    /// The number of branches that are ready to be taken.
     #[schema(example = 2)]
     hot: usize,
-    /// Branches that are being made.
+    /// The number of branches that are being created.
     filling: usize,
-    /// The template that they are clones of; null while there is none.
+    /// The template that they are cloned from; null while there is none.
     template: Option<String>,
 }
 
@@ -67,30 +68,29 @@ impl PoolList {
     }
 }
 
-/// When to answer.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-struct When {
-    /// Whether to answer only when every pool has what it should have.
+struct PoolListParams {
+    /// Whether to respond only when every pool is filled.
     #[serde(default)]
     filled: bool,
 }
 
-/// Look at the pools
+/// List the pools
 ///
-/// A create without wishes of its own takes a branch from the pool of its preset.
+/// A request for a branch without special settings takes one from the pool of its preset.
 #[utoipa::path(get, path = "/v1/pools", operation_id = "listPools", tag = "branches",
     extensions(("x-egret-operator" = json!(true))),
-    security(("token" = ["branches:read"])), params(When),
+    security(("token" = ["branches:read"])), params(PoolListParams),
     responses(
         (status = 200, description = "The pools.", body = PoolList),
-        (status = 504, description = "They were not filled in time.", body = Problem,
+        (status = 504, description = "The pools were not filled in time.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn list_pools(
     State(branches): State<Branches>,
-    Query(when): Query<When>,
+    Query(when): Query<PoolListParams>,
 ) -> Result<Json<PoolList>, Problem> {
     let pools = if when.filled {
         branches.pools_filled().await?
@@ -104,22 +104,22 @@ async fn list_pools(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PoolRequest {
-    /// How many branches it should have; null leaves it to recent demand.
+    /// The number of branches that the pool should have; null: recent demand determines it.
     #[schema(example = 10, required)]
-    // An empty object is a slip and no wish.
+    // An empty object is more likely a mistake than a request for the default.
     #[serde(deserialize_with = "Option::deserialize")]
     size: Option<u32>,
 }
 
 /// Resize a pool
 ///
-/// Holds over a restart. The pool is filled or emptied behind.
+/// The size is kept over a restart. The pool is filled or emptied in the background.
 #[utoipa::path(put, path = "/v1/pools/{preset}", operation_id = "resizePool", tag = "branches",
     security(("token" = ["admin"])),
     params(("preset" = String, Path, description = "The preset.")), request_body = PoolRequest,
     responses(
         (status = 200, description = "The pools as they are now.", body = PoolList),
-        (status = 400, description = "No such preset, one that is not pooled, or more than `branches.pool_max` in all.",
+        (status = 400, description = "The preset does not exist or has no pool, or the pools would exceed `branches.pool_max` in total.",
             body = Problem, content_type = "application/problem+json"),
     ))]
 async fn resize_pool(
@@ -128,7 +128,7 @@ async fn resize_pool(
     Path(preset): Path<Preset>,
     Json(request): Json<PoolRequest>,
 ) -> Result<Json<PoolList>, Problem> {
-    tracing::info!(token = caller.token_id(), %preset, size = request.size, "a pool is resized");
+    tracing::info!(token = caller.token_id(), %preset, size = request.size, "resized a pool");
     Ok(PoolList::of(
         branches.resize_pool(preset, request.size).await?,
     ))

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::request::QueryRequest;
-use super::{database, finished};
+use super::{database, run_detached};
 use crate::access::Caller;
 use crate::extract::{Json, Path};
 use crate::problem::Problem;
@@ -19,19 +19,19 @@ mod type_names;
 /// The largest integer that every reader of JSON keeps exactly (RFC 8259, section 6).
 const EXACT_INTEGER_MAX: i64 = (1 << 53) - 1;
 
-/// What a statement answered.
+/// The result of a statement.
 #[derive(Serialize, ToSchema)]
 pub(super) struct QueryResult {
     /// The columns.
     columns: Vec<Column>,
-    /// The rows. Booleans, integers that JSON keeps exactly, finite floats and JSON itself are
-    /// JSON; `numeric` and everything else is text as PostgreSQL writes it.
+    /// The rows. Booleans, integers that JSON represents exactly, finite floats and JSON values are
+    /// JSON; `numeric` and all other types are texts as PostgreSQL writes them.
     #[schema(value_type = Vec<Vec<serde_json::Value>>)]
     rows: Vec<Vec<Cell>>,
     /// The command tag.
     #[schema(example = "SELECT 1")]
     command: String,
-    /// Time from the request to the answer, in milliseconds.
+    /// Time from the request to the response, in milliseconds.
     elapsed_ms: f64,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct QueryResult {
 struct Column {
     /// Its name.
     name: String,
-    /// Its type's name, or oid where it is not one of PostgreSQL's common ones.
+    /// The name of its type, or the oid if it is not one of PostgreSQL's common types.
     #[serde(rename = "type")]
     #[schema(example = "int4")]
     type_name: String,
@@ -61,20 +61,20 @@ enum Cell {
 
 /// Run a statement
 ///
-/// As the branch's own role. An answer larger than `branches.query_rows_max` or
-/// `branches.query_bytes_max` is refused; a single statement has changed nothing then, of several
-/// those before it are committed.
+/// The statement runs as the branch's own role. A result larger than `branches.query_rows_max` or
+/// `branches.query_bytes_max` is an error: a single statement then has changed nothing; of several
+/// statements, those before it are committed.
 #[utoipa::path(post, path = "/v1/branches/{name}/query", operation_id = "queryBranch",
     tag = "branches", security(("token" = ["branches:write"])),
-    params(("name" = String, Path, description = "Its name.")), request_body = QueryRequest,
+    params(("name" = String, Path, description = "The branch's name.")), request_body = QueryRequest,
     responses(
         (status = 200, description = "The rows.", body = QueryResult),
-        (status = 400, description = "PostgreSQL refused the statement, for the reason in `sqlstate`, \
-            `position`, `sql_detail` and `hint`; or the answer is too large.", body = Problem,
+        (status = 400, description = "PostgreSQL refused the statement, for the reason in \
+            `sqlstate`, `position`, `sql_detail` and `hint`; or the result is too large.", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "No branch has this name.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 504, description = "It ran too long and was cancelled.", body = Problem,
+        (status = 504, description = "The statement ran too long and was cancelled.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn run_query(
@@ -85,7 +85,7 @@ pub(super) async fn run_query(
 ) -> Result<Json<QueryResult>, Problem> {
     let tenant = caller.tenant().to_owned();
     // A statement whose caller has left must still end: by itself or by its timeout.
-    let asked = finished(async move {
+    let asked = run_detached(async move {
         let QueryRequest {
             sql,
             params,

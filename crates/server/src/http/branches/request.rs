@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use egret_branches::model::{BranchName, Change, From, NewBranch, Preset, TemplateId};
+use egret_branches::model::{
+    BranchName, BranchSource, BranchUpdate, NewBranch, Preset, TemplateId,
+};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
@@ -21,38 +23,38 @@ pub(super) struct BranchRequest {
     /// 1 to 63 lower-case letters, digits, `-` or `_`, starting with a letter or digit.
     #[schema(value_type = String, example = "pr-42")]
     pub(super) name: BranchName,
-    /// What to copy: `template` (the newest, built when there is none), `head` (the source as it
-    /// is now), `template:<id>` or `branch:<name>`.
+    /// What to copy: `template` (the newest one, built if there is none), `head` (the present state
+    /// of the source), `template:<id>` or `branch:<name>`.
     #[serde(default, deserialize_with = "by_text")]
     #[schema(value_type = String, default = "template")]
-    from: From,
-    /// Milliseconds until it is destroyed by itself; `branches.ttl_default` when absent.
+    from: BranchSource,
+    /// Milliseconds until the branch expires and is destroyed; `branches.ttl_default` when absent.
     #[schema(minimum = 1)]
     ttl_ms: Option<u64>,
-    /// Whether it survives a crash of the machine.
+    /// Whether the branch survives a crash of the machine.
     #[serde(default)]
     durable: bool,
-    /// Whether its role is a superuser of it: for extensions that are not trusted, and for what else only a superuser
-    /// may do. It reaches nothing outside of the branch.
+    /// Whether the branch's role is a superuser: for extensions that are not trusted, and for other
+    /// actions that only a superuser may do. The role has no rights outside of the branch.
     #[serde(default)]
     superuser: bool,
-    /// Whether roles of the application enter it with the passwords that they have in the source now. The branch's own
-    /// password opens it for the others.
+    /// Whether roles of the application can connect with the passwords that they have in the source
+    /// now. Other roles connect with the branch's own password.
     #[serde(default)]
     role_passwords: bool,
     /// Memory, log and checkpoint settings by purpose.
     #[serde(default = "small")]
     #[schema(schema_with = preset_schema)]
     preset: Preset,
-    /// PostgreSQL settings one by one, over the preset.
+    /// Single PostgreSQL settings, which override the preset.
     #[serde(default)]
     #[schema(example = json!({"work_mem": "64MB"}))]
     settings: BTreeMap<String, String>,
-    /// The caller's own marks.
+    /// Labels chosen by the caller.
     #[serde(default)]
     #[schema(example = json!({"ticket": "42"}))]
     labels: BTreeMap<String, String>,
-    /// Whether it refuses to be destroyed, reset or expired.
+    /// Whether the branch is protected from being destroyed, reset and expired.
     #[serde(default)]
     protected: bool,
 }
@@ -68,9 +70,9 @@ impl BranchRequest {
     pub(super) fn require_rights(&self, caller: &Caller) -> Result<(), TokenError> {
         caller.require_part(AREA, self.name.as_str(), &["write"])?;
         match &self.from {
-            From::NewestTemplate | From::Head => Ok(()),
-            From::Template(_) => require_templates(caller),
-            From::Branch(origin) => caller.require_part(AREA, origin.as_str(), &["write"]),
+            BranchSource::NewestTemplate | BranchSource::Head => Ok(()),
+            BranchSource::Template(_) => require_templates(caller),
+            BranchSource::Branch(origin) => caller.require_part(AREA, origin.as_str(), &["write"]),
         }
     }
 
@@ -91,17 +93,17 @@ impl BranchRequest {
     }
 }
 
-/// A change to a branch; what is absent stays as it is.
+/// A change to a branch; absent fields are unchanged.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BranchChange {
-    /// Whether it refuses to be destroyed, reset or expired.
+    /// Whether the branch is protected from being destroyed, reset and expired.
     protected: Option<bool>,
-    /// Milliseconds from now until it is destroyed by itself; null for never.
+    /// Milliseconds from now until the branch expires and is destroyed; null for never.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<u64>, minimum = 1)]
     ttl_ms: Option<Option<u64>>,
-    /// New labels, in place of the old ones.
+    /// New labels, which replace the old ones.
     labels: Option<BTreeMap<String, String>>,
 }
 
@@ -111,8 +113,8 @@ pub(super) fn require_templates(caller: &Caller) -> Result<(), TokenError> {
 }
 
 impl BranchChange {
-    pub(super) fn into_change(self) -> Change {
-        Change {
+    pub(super) fn into_change(self) -> BranchUpdate {
+        BranchUpdate {
             protected: self.protected,
             ttl_ms: self.ttl_ms,
             labels: self.labels,
@@ -120,11 +122,11 @@ impl BranchChange {
     }
 }
 
-/// Where a reset goes.
+/// The template of a reset.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResetRequest {
-    /// `template:<id>`; the template that the branch was made of when absent.
+    /// The template, as `template:<id>`; when absent, the one that the branch was created from.
     #[serde(default, deserialize_with = "template")]
     #[schema(value_type = Option<String>, example = "template:0197a3c2-7a53-7c11-9d2e-3f1c5a7b9d10")]
     pub(super) to: Option<TemplateId>,
@@ -134,31 +136,31 @@ pub(super) struct ResetRequest {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct QueryRequest {
-    /// One statement; several, separated by `;`, where there are no parameters.
+    /// One statement; without parameters, also several, separated by `;`.
     #[schema(example = "select * from flight where carrier = $1 limit 5")]
     pub(super) sql: String,
     /// The values of `$1`, `$2` …, as PostgreSQL writes them, or null.
     #[serde(default)]
     pub(super) params: Vec<Option<String>>,
-    /// The database; may be left out when the branch has one only.
+    /// The database; it may be omitted if the branch has only one.
     pub(super) database: Option<String>,
-    /// Refuse an answer of more rows; never more than `branches.query_rows_max`.
+    /// The maximum number of rows; more are an error. It cannot exceed `branches.query_rows_max`.
     pub(super) rows_max: Option<u64>,
 }
 
-/// Where a proof writes its marker.
+/// Where a verification writes its marker.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VerifyRequest {
-    /// The database; may be left out when the branch has one only.
+    /// The database; it may be omitted if the branch has only one.
     pub(super) database: Option<String>,
 }
 
-/// A volume to be made.
+/// A request for a volume.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VolumeRequest {
-    /// How large it is to be, in bytes.
+    /// The size of the volume, in bytes.
     #[schema(example = 21_474_836_480_u64)]
     pub(super) size_bytes: u64,
 }
@@ -169,9 +171,9 @@ fn template<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Templat
     let origin = text.as_deref().map(str::parse);
     match origin.transpose() {
         Ok(None) => Ok(None),
-        Ok(Some(From::Template(id))) => Ok(Some(id)),
+        Ok(Some(BranchSource::Template(id))) => Ok(Some(id)),
         Ok(Some(_)) => Err(serde::de::Error::custom(
-            "a reset goes to a template: write template:ID, as the list of templates has it",
+            "a branch can only be reset to a template: write template:ID with an id of the list of templates",
         )),
         Err(text) => Err(serde::de::Error::custom(text)),
     }

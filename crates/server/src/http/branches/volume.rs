@@ -1,15 +1,15 @@
 //! What branches stand on: the volume, the templates, and whether registry and disk agree.
 
 use axum::extract::State;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use egret_branches::Branches;
 use http::StatusCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::{RegistryCheck, Template, TemplateList, Volume};
-use super::finished;
 use super::request::VolumeRequest;
+use super::run_detached;
 use crate::access::Caller;
 use crate::extract::{Json, Nothing};
 use crate::problem::Problem;
@@ -21,9 +21,10 @@ pub(super) fn routes() -> OpenApiRouter<Branches> {
         .routes(routes!(check_registry))
 }
 
-/// Look at the volume
+/// Get the volume
 ///
-/// Where the source and its branches are, how copies are made there, what is free.
+/// The response has the location of the source and its branches, the way copies are made, and the
+/// free space.
 #[utoipa::path(get, path = "/v1/volume", operation_id = "getVolume", tag = "branches",
     extensions(("x-egret-operator" = json!(true))),
     security(("token" = ["branches:read"])),
@@ -32,29 +33,30 @@ async fn get_volume(State(branches): State<Branches>) -> Result<Json<Volume>, Pr
     Ok(Json(branches.volume()?.into()))
 }
 
-/// Make a copy-on-write volume
+/// Create a copy-on-write volume
 ///
-/// Makes a loop-mounted btrfs image and moves the embedded server onto it; the server is stopped
-/// meanwhile. Only where copies are made by the `copy` driver and no branch exists; needs root.
+/// A loop-mounted btrfs image is created, and the embedded server is moved onto it; the server is
+/// stopped meanwhile. The operation is possible only if the driver is `copy` and no branch exists;
+/// it needs root.
 #[utoipa::path(post, path = "/v1/volume", operation_id = "createVolume", tag = "branches",
     security(("token" = ["admin"])), request_body = VolumeRequest,
     responses(
-        (status = 201, description = "The volume was made and the server moved.", body = Volume),
-        (status = 409, description = "There is nothing to do, or branches exist.", body = Problem,
+        (status = 201, description = "The volume was created and the server moved onto it.", body = Volume),
+        (status = 409, description = "A volume is not needed, or branches exist.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn create_volume(
     State(branches): State<Branches>,
     Json(request): Json<VolumeRequest>,
 ) -> Result<(StatusCode, Json<Volume>), Problem> {
-    let size = Size(request.size_bytes);
-    let volume = finished(async move { branches.create_volume(size).await }).await?;
+    let size = ByteSize(request.size_bytes);
+    let volume = run_detached(async move { branches.create_volume(size).await }).await?;
     Ok((StatusCode::CREATED, Json(volume.into())))
 }
 
 /// List the templates
 ///
-/// Those of the source and of the caller's own branches.
+/// The list has the templates of the source and of the caller's own branches.
 #[utoipa::path(get, path = "/v1/templates", operation_id = "listTemplates", tag = "branches",
     security(("token" = ["branches:read"])),
     responses((status = 200, description = "The templates.", body = TemplateList)))]
@@ -68,9 +70,9 @@ async fn list_templates(
     }))
 }
 
-/// Take a template of the source as it is now
+/// Create a template of the source
 ///
-/// Branches that are made from then on have its data.
+/// Branches that are created afterwards have its data.
 #[utoipa::path(post, path = "/v1/templates", operation_id = "refreshTemplate", tag = "branches",
     extensions(("x-egret-operator" = json!(true))),
     security(("token" = ["branches:write"])), request_body = Option<Nothing>,
@@ -78,7 +80,7 @@ async fn list_templates(
         (status = 201, description = "The template is ready.", body = Template),
         (status = 409, description = "The source cannot be branched.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "The volume has too little room.", body = Problem,
+        (status = 503, description = "The volume has too little free space.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn refresh_template(
@@ -92,11 +94,11 @@ async fn refresh_template(
 
 /// Check the registry
 ///
-/// Whether every directory, postmaster and socket belongs to exactly one branch, template or
-/// tombstone, over all tenants.
+/// The check finds directories, postmasters and sockets that do not belong to exactly one branch,
+/// template or tombstone, over all tenants.
 #[utoipa::path(post, path = "/v1/verify", operation_id = "checkRegistry", tag = "branches",
     security(("token" = ["admin"])), request_body = Option<Nothing>,
-    responses((status = 200, description = "What was found.", body = RegistryCheck)))]
+    responses((status = 200, description = "The result of the check.", body = RegistryCheck)))]
 async fn check_registry(
     State(branches): State<Branches>,
     _: Option<Json<Nothing>>,

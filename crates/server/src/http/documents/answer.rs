@@ -1,27 +1,31 @@
-//! What is told of documents, as JSON.
+//! Responses of documents and collections, as JSON.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use egret_base::{Coded, Timestamp, condition};
+use egret_base::{CodedError, Timestamp, condition};
 use egret_documents::DocumentsError;
-use egret_documents::Stored;
-use egret_documents::api::{Applied, Found, Outcome, Page, Referring, Refused, Summary};
-use egret_documents::core::decide::Etag;
-use egret_documents::model::{CollectionName, DocumentId, Written};
+use egret_documents::StoredDocument;
+use egret_documents::api::{
+    BatchRejection, CollectionSummary, DeclarationOutcome, DeclarationResult, FindPage,
+    FindPageItem, ReferringDocuments,
+};
+use egret_documents::model::{CollectionName, DocumentId, Etag, WriteOutcome, WriteReceipt};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use crate::error::RequestError;
 use crate::problem::Problem;
 
-/// What became of definitions.
+/// The outcome of applying definitions.
 #[derive(Serialize, ToSchema)]
 pub(super) struct AppliedList {
     items: Vec<AppliedCollection>,
 }
 
-/// What became of one.
+/// The outcome of applying one definition.
 #[derive(Serialize, ToSchema)]
 struct AppliedCollection {
     /// The collection.
@@ -33,13 +37,13 @@ struct AppliedCollection {
 }
 
 impl AppliedList {
-    pub(super) fn of(applied: Vec<Applied>) -> Self {
+    pub(super) fn of(applied: Vec<DeclarationResult>) -> Self {
         let items = applied.into_iter().map(|one| AppliedCollection {
             collection: one.collection.to_string(),
             outcome: match one.outcome {
-                Outcome::Created => "created",
-                Outcome::Changed => "changed",
-                Outcome::Unchanged => "unchanged",
+                DeclarationOutcome::Created => "created",
+                DeclarationOutcome::Changed => "changed",
+                DeclarationOutcome::Unchanged => "unchanged",
             },
         });
         Self {
@@ -54,22 +58,22 @@ pub(super) struct Collection {
     /// Its name.
     #[schema(example = "flights")]
     collection: String,
-    /// How often it was changed, from 1.
+    /// The version of the definition, from 1.
     #[schema(example = 1)]
     version: i32,
-    /// When it was declared first, RFC 3339.
+    /// When it was first declared, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// When it was changed last, RFC 3339.
+    /// When it was last changed, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     changed_at: Timestamp,
-    /// As it was declared.
+    /// The definition, as it was declared.
     #[schema(value_type = Object)]
     definition: Value,
 }
 
 impl Collection {
-    pub(super) fn of(summary: Summary) -> Self {
+    pub(super) fn of(summary: CollectionSummary) -> Self {
         Self {
             collection: summary.collection.to_string(),
             version: summary.version,
@@ -91,7 +95,7 @@ pub(super) fn moment(at: SystemTime) -> Timestamp {
     Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// What became of a document that was sent.
+/// The document that was written.
 #[derive(Serialize, ToSchema)]
 pub(super) struct WrittenDocument {
     /// Its id.
@@ -99,16 +103,32 @@ pub(super) struct WrittenDocument {
     pub(super) id: String,
 }
 
-/// What became of a batch.
+/// The status of the response to a write.
+pub(super) fn status(written: &WriteReceipt) -> StatusCode {
+    match written.done {
+        WriteOutcome::Created => StatusCode::CREATED,
+        WriteOutcome::Changed | WriteOutcome::Unchanged => StatusCode::OK,
+        WriteOutcome::Removed => StatusCode::NO_CONTENT,
+    }
+}
+
+pub(super) fn etag(written: &WriteReceipt) -> (HeaderName, HeaderValue) {
+    let etag = Etag::new(written.id, written.version).to_string();
+    let etag = HeaderValue::try_from(etag).expect("an id and an etag are ASCII");
+    (header::ETAG, etag)
+}
+
+/// The outcome of a batch.
 #[derive(Serialize, ToSchema)]
 pub(super) struct BatchAnswer {
     items: Vec<BatchItem>,
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Serialize, ToSchema)]
 struct BatchItem {
-    /// 201 where it is new, 200 where it was there, 204 where it is gone, or an error.
+    /// 201 if the document was created, 200 if it existed, 204 if it was deleted, or the status of
+    /// an error.
     #[schema(example = 201)]
     status: u16,
     /// The document.
@@ -117,17 +137,17 @@ struct BatchItem {
     /// Its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
-    /// Why it was not done.
+    /// Why the operation was not done.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     problem: Option<Problem>,
 }
 
 impl BatchAnswer {
-    pub(super) fn of(each: impl IntoIterator<Item = Result<Written, DocumentsError>>) -> Self {
+    pub(super) fn of(each: impl IntoIterator<Item = Result<WriteReceipt, DocumentsError>>) -> Self {
         let items = each.into_iter().map(|told| match told {
             Ok(written) => BatchItem {
-                status: super::write::status(&written).as_u16(),
+                status: status(&written).as_u16(),
                 id: Some(written.id.to_string()),
                 etag: Some(Etag::new(written.id, written.version).to_string()),
                 problem: None,
@@ -149,11 +169,11 @@ impl BatchAnswer {
 }
 
 /// The problem of a batch that was not done, with the place of the operation that could not be.
-pub(super) fn batch_problem(refused: Refused) -> Problem {
+pub(super) fn batch_problem(refused: BatchRejection) -> Problem {
     problem(refused.error).with_member("operation", refused.operation)
 }
 
-/// A document with what is known of it.
+/// A document with its metadata.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Document {
     /// Its id.
@@ -161,41 +181,41 @@ pub(super) struct Document {
     /// Its version.
     #[schema(example = "\"3-0a2f6f6f\"")]
     etag: String,
-    /// How often it was written, from 1.
+    /// The version number, from 1: how often the document was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<i32>,
-    /// When it was made, RFC 3339.
+    /// When it was created, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     created_at: Option<Timestamp>,
-    /// Who made it.
+    /// Id of the token that created it.
     #[serde(skip_serializing_if = "Option::is_none")]
     created_by: Option<String>,
-    /// When it was written last, RFC 3339.
+    /// When it was last written, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     modified_at: Option<Timestamp>,
-    /// Who wrote it last.
+    /// Id of the token that last wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     modified_by: Option<String>,
-    /// The id of the request that did.
+    /// The id of the request that last wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
-    /// Of a document that refers to another: its collection.
+    /// The document's collection, in lists of referring documents.
     #[serde(skip_serializing_if = "Option::is_none")]
     collection: Option<String>,
-    /// The document, or what of it is wanted.
+    /// The document, or the requested paths of it.
     #[schema(value_type = Object)]
     document: Box<RawValue>,
-    /// What its references are to, by their names.
+    /// The targets of its references, by the names of the references.
     #[serde(skip_serializing_if = "Map::is_empty")]
     #[schema(value_type = Object)]
     embedded: Map<String, Value>,
 }
 
 impl Document {
-    pub(super) fn of(found: Found, with_meta: bool) -> Result<Self, DocumentsError> {
-        let Found {
+    pub(super) fn of(found: FindPageItem, with_meta: bool) -> Result<Self, DocumentsError> {
+        let FindPageItem {
             stored,
             fields,
             embedded,
@@ -220,9 +240,9 @@ impl Document {
         })
     }
 
-    /// A document with what is known of it.
-    pub(super) fn stored(stored: Stored) -> Result<Self, DocumentsError> {
-        let found = Found {
+    /// A document with its metadata.
+    pub(super) fn stored(stored: StoredDocument) -> Result<Self, DocumentsError> {
+        let found = FindPageItem {
             stored,
             fields: None,
             embedded: Map::new(),
@@ -230,8 +250,11 @@ impl Document {
         Self::of(found, true)
     }
 
-    fn referring(collection: &CollectionName, stored: Stored) -> Result<Self, DocumentsError> {
-        let found = Found {
+    fn referring(
+        collection: &CollectionName,
+        stored: StoredDocument,
+    ) -> Result<Self, DocumentsError> {
+        let found = FindPageItem {
             stored,
             fields: None,
             embedded: Map::new(),
@@ -245,7 +268,7 @@ impl Document {
 
 /// Ids begin with the time at which they were given, in milliseconds.
 fn made_at(id: DocumentId) -> Timestamp {
-    Timestamp::from_micros((id.number() >> 16).saturating_mul(1_000))
+    Timestamp::from_micros((id.number().0 >> 16).saturating_mul(1_000))
 }
 
 pub(super) fn damaged(id: DocumentId, error: &serde_json::Error) -> DocumentsError {
@@ -259,16 +282,16 @@ pub(super) fn damaged(id: DocumentId, error: &serde_json::Error) -> DocumentsErr
 #[derive(Serialize, ToSchema)]
 pub(super) struct DocumentList {
     items: Vec<Document>,
-    /// How many there are in all, where that was asked for.
+    /// The number of all matches, if `count` asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<i64>,
-    /// The cursor of the next page, where there is one.
+    /// The cursor of the next page, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
 impl DocumentList {
-    pub(super) fn of(page: Page) -> Result<Self, DocumentsError> {
+    pub(super) fn of(page: FindPage) -> Result<Self, DocumentsError> {
         let items = page
             .items
             .into_iter()
@@ -280,14 +303,24 @@ impl DocumentList {
         })
     }
 
-    pub(super) fn referring(page: Referring) -> Result<Self, DocumentsError> {
-        let items = page.items.into_iter();
-        let items = items.map(|(collection, stored)| Document::referring(&collection, stored));
+    pub(super) fn referring(page: ReferringDocuments) -> Result<Self, DocumentsError> {
+        let items = page
+            .items
+            .into_iter()
+            .map(|(collection, stored)| Document::referring(&collection, stored));
         Ok(Self {
             items: items.collect::<Result<_, _>>()?,
             count: None,
             next: page.next,
         })
+    }
+}
+
+/// The error of a parameter that cannot be used, with the part of the request it stands in.
+pub(super) fn refused(place: &'static str, message: impl Into<String>) -> RequestError {
+    RequestError::Parameter {
+        place,
+        message: message.into(),
     }
 }
 
@@ -307,8 +340,9 @@ pub(super) fn problem(error: DocumentsError) -> Problem {
             Some(("references", each.collect()))
         }
         DocumentsError::StillReferenced { referrers } => {
-            let first = referrers.first.iter();
-            let first: Value = first
+            let first: Value = referrers
+                .first
+                .iter()
                 .map(|(collection, id)| json!({"collection": collection, "id": id.to_string()}))
                 .collect();
             let told =
@@ -323,7 +357,7 @@ pub(super) fn problem(error: DocumentsError) -> Problem {
             "documents_damaged",
             "documents",
             &error,
-            "a document is damaged",
+            "a stored document is damaged",
         );
     }
     let problem = Problem::from(error);

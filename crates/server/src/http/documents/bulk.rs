@@ -8,14 +8,14 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use egret_base::condition;
 use egret_documents::Documents;
-use egret_documents::api::{Export, Imported};
+use egret_documents::api::{Export, ImportResult};
 use futures_util::{Stream, stream};
 use http::header;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Document, problem};
-use super::request::{In, Reader, Writer, Writing};
+use super::request::{CollectionPath, ReadScope, WriteParams, WriteScope};
 use crate::error::RequestError;
 use crate::extract::{Json, Query, read_body};
 use crate::problem::Problem;
@@ -46,35 +46,35 @@ impl<S: Send + Sync> FromRequest<S> for Lines {
     }
 }
 
-/// What became of lines.
+/// The outcome of an import.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ImportAnswer {
-    /// Documents that are new.
+    /// The number of documents that were created.
     created: u64,
-    /// Documents with another body.
+    /// The number of documents whose content changed.
     changed: u64,
-    /// Documents that were so already.
+    /// The number of documents that already had this content.
     unchanged: u64,
-    /// Lines that were refused.
+    /// The lines that were rejected.
     refused: Vec<RefusedLine>,
-    /// Which time this is that an Egret has begun to write here. Where it is another than before, lines that were sent with `durability=relaxed`
-    /// before may have been lost.
+    /// A number that grows each time an Egret starts to write in this database. If it differs from
+    /// the previous response, earlier lines with `durability=relaxed` may have been lost.
     #[schema(example = 3)]
     epoch: i64,
 }
 
-/// A line that was refused.
+/// A line that was rejected.
 #[derive(Serialize, ToSchema)]
 struct RefusedLine {
-    /// Which, from 1 on.
+    /// The number of the line, from 1.
     #[schema(example = 17)]
     line: usize,
-    /// Why.
+    /// Why the line was rejected.
     problem: Problem,
 }
 
 impl ImportAnswer {
-    fn of(imported: Imported) -> Self {
+    fn of(imported: ImportResult) -> Self {
         let refused = imported
             .refused
             .into_iter()
@@ -87,69 +87,75 @@ impl ImportAnswer {
             changed: imported.changed,
             unchanged: imported.unchanged,
             refused: refused.collect(),
-            epoch: imported.epoch,
+            epoch: imported.epoch.0,
         }
     }
 }
 
 /// Import documents
 ///
-/// Each line is a document, up to 2,000 of them: it takes the place of the one with its identity, or is a new one. A line that is refused keeps no
-/// other from being done, and lines that come again change nothing. `egret document import` sends a file of any length so.
+/// Each of up to 2,000 lines is a document. It replaces the document with the same identity, or is
+/// created. A rejected line does not affect the others, and lines that are sent again change
+/// nothing. `egret document import` sends a file of any length in this way.
 #[utoipa::path(post, path = "/v1/collections/{name}/import", operation_id = "importDocuments", tag = "documents",
-    security(("token" = ["documents:write"])), params(("name" = String, Path, description = "The collection."), Writing),
-    request_body(content = String, content_type = "application/x-ndjson", description = "A document on each line."),
+    security(("token" = ["documents:write"])), params(("name" = String, Path, description = "The collection."), WriteParams),
+    request_body(content = String, content_type = "application/x-ndjson", description = "One document per line."),
     responses(
-        (status = 200, description = "What became of the lines.", body = ImportAnswer),
-        (status = 404, description = "There is no such collection.", body = Problem, content_type = "application/problem+json"),
-        (status = 413, description = "There are too many lines, or they are too long.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The outcome of the lines.", body = ImportAnswer),
+        (status = 404, description = "The collection is not declared.", body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "The request has too many lines, or too long ones.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn import_documents(
     State(documents): State<Documents>,
-    Writer(asking): Writer,
-    In(collection): In,
+    WriteScope(asking): WriteScope,
+    CollectionPath(collection): CollectionPath,
     Lines(lines): Lines,
 ) -> Result<Json<ImportAnswer>, Problem> {
     let imported = documents.import(&asking, &collection, &lines).await;
     Ok(Json(ImportAnswer::of(imported.map_err(problem)?)))
 }
 
-/// What of documents is exported.
+/// The parameters of an export.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Exporting {
-    /// The database; without it the only one that has collections.
+pub(super) struct ExportParams {
+    /// The database; when absent, the only one that has collections.
     #[serde(rename = "database")]
     _database: Option<String>,
-    /// Whether each comes with its id, its version, when it was made and changed, and by whom.
+    /// Whether to export each document with its id, its version, and the time and author of its
+    /// creation and last change.
     #[serde(default)]
     meta: bool,
 }
 
 /// Export documents
 ///
-/// All of a collection as they are at one moment, in the order in which they were made, a line for each.
+/// All documents of a collection are returned from one snapshot, in the order of their creation,
+/// one per line.
 #[utoipa::path(get, path = "/v1/collections/{name}/export", operation_id = "exportDocuments", tag = "documents",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["documents:read"])),
-    params(("name" = String, Path, description = "The collection."), Exporting),
+    params(("name" = String, Path, description = "The collection."), ExportParams),
     responses(
         (status = 200, description = "The documents.", body = String, content_type = "application/x-ndjson"),
-        (status = 404, description = "There is no such collection.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The collection is not declared.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn export_documents(
     State(documents): State<Documents>,
-    Reader(asking): Reader,
-    In(collection): In,
-    Query(exporting): Query<Exporting>,
+    ReadScope(asking): ReadScope,
+    CollectionPath(collection): CollectionPath,
+    Query(exporting): Query<ExportParams>,
 ) -> Result<Response, Problem> {
-    let export = documents.export(&asking, &collection).await;
-    let export = export.map_err(problem)?;
+    let export = documents
+        .export(&asking, &collection)
+        .await
+        .map_err(problem)?;
     let body = Body::from_stream(lines(export, exporting.meta));
     Ok(([(header::CONTENT_TYPE, NDJSON)], body).into_response())
 }
 
-/// What comes after an error is an unfinished line, so that nobody takes a part for all.
+/// The lines of an export. After an error the last line is unfinished, so that clients do not take
+/// a part for the whole.
 fn lines(export: Export, meta: bool) -> impl Stream<Item = Result<Bytes, Infallible>> {
     stream::unfold(Some(export), move |export| async move {
         let mut export = export?;
@@ -157,12 +163,14 @@ fn lines(export: Export, meta: bool) -> impl Stream<Item = Result<Bytes, Infalli
         let told = match export.next().await {
             Ok(page) if page.is_empty() => return None,
             Ok(page) => page.into_iter().try_for_each(|stored| {
-                match meta {
-                    true => {
-                        let document = Document::stored(stored)?;
-                        text.push_str(&serde_json::to_string(&document).expect("it is JSON"));
-                    }
-                    false => text.push_str(&stored.body),
+                if meta {
+                    let document = Document::stored(stored)?;
+                    text.push_str(
+                        &serde_json::to_string(&document)
+                            .expect("a document can be written as JSON"),
+                    );
+                } else {
+                    text.push_str(&stored.body)
                 }
                 text.push('\n');
                 Ok(())
@@ -172,7 +180,7 @@ fn lines(export: Export, meta: bool) -> impl Stream<Item = Result<Bytes, Infalli
         match told {
             Ok(()) => Some((Ok(text.into()), Some(export))),
             Err(error) => {
-                let message = "an export was broken off";
+                let message = "an export was aborted";
                 condition::occur(
                     "answers_broken_off",
                     "exports of documents",

@@ -1,4 +1,4 @@
-//! What becomes of documents: page by page, or as server-sent events.
+//! Changes of documents: page by page, or as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use egret_base::Timestamp;
-use egret_documents::api::{Caller as Asking, Change, Changes, Following};
+use egret_documents::api::{Caller as Asking, Change, ChangesPage, ChangesQuery};
+use egret_documents::model::FeedPosition;
 use egret_documents::{Documents, DocumentsError};
 use futures_util::{Stream, stream};
 use http::{HeaderMap, header};
@@ -17,58 +18,58 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 
-use super::Door;
 use super::answer::{moment, problem};
-use super::request::{Reader, collection};
+use super::request::{ReadScope, collection};
+use super::state::DocumentsState;
 use crate::error::RequestError;
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
 
-/// How often a client that is told nothing hears that the server is there.
+/// Interval of keep-alive comments while there are no changes.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// What a browser says when it comes again.
+/// The header in which a reconnecting browser names the last event that it received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// Which changes.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Start {
-    /// The database; without it the only one that has collections.
+pub(super) struct DocumentFollowParams {
+    /// The database; when absent, the only one that has collections.
     #[serde(rename = "database")]
     _database: Option<String>,
-    /// Of this collection alone.
+    /// Return only changes of this collection.
     collection: Option<String>,
-    /// Those after this position; without it, those after the last that there is.
+    /// Return changes after this position; when absent, changes after the present end of the feed.
     after: Option<i64>,
 }
 
-/// Which changes, and how many.
+/// The changes to list, and how many.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StartOfPage {
-    /// The database; without it the only one that has collections.
+pub(super) struct ChangePageParams {
+    /// The database; when absent, the only one that has collections.
     database: Option<String>,
-    /// Of this collection alone.
+    /// Return only changes of this collection.
     collection: Option<String>,
-    /// Those after this position; without it, those after the last that there is.
+    /// Return changes after this position; when absent, the response has no changes, only the
+    /// current `position`.
     after: Option<i64>,
-    /// Changes of a page [default: 100].
+    /// The maximum number of changes in a page [default: 100].
     #[param(minimum = 1)]
     limit: Option<u32>,
 }
 
-impl StartOfPage {
-    fn following(self) -> Result<Following, RequestError> {
+impl ChangePageParams {
+    fn following(self) -> Result<ChangesQuery, RequestError> {
         let Self {
             database,
             collection,
             after,
             limit: _,
         } = self;
-        let start = Start {
+        let start = DocumentFollowParams {
             _database: database,
             collection,
             after,
@@ -77,25 +78,25 @@ impl StartOfPage {
     }
 }
 
-impl Start {
-    fn following(self) -> Result<Following, RequestError> {
-        Ok(Following {
+impl DocumentFollowParams {
+    fn following(self) -> Result<ChangesQuery, RequestError> {
+        Ok(ChangesQuery {
             collection: self
                 .collection
                 .map(|name| collection("query", &name))
                 .transpose()?,
-            after: self.after,
+            after: self.after.map(FeedPosition),
         })
     }
 }
 
-/// What became of a document.
+/// A change of a document.
 #[derive(Serialize, ToSchema)]
 struct DocumentChange {
-    /// Its place in the order of commits.
+    /// The position of the change in the order of commits.
     #[schema(example = 4711)]
     position: i64,
-    /// When it was written, RFC 3339.
+    /// When the change was written, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
     /// `create`, `update`, `delete` or `identity_change`.
@@ -106,14 +107,14 @@ struct DocumentChange {
     collection: String,
     /// The document.
     id: String,
-    /// Its version then.
+    /// The document's version after the change.
     version: i32,
 }
 
 impl DocumentChange {
     fn of(change: &Change) -> Self {
         Self {
-            position: change.position,
+            position: change.position.0,
             at: moment(change.at),
             kind: change.kind.as_str(),
             collection: change.collection.to_string(),
@@ -127,68 +128,75 @@ impl DocumentChange {
 #[derive(Serialize, ToSchema)]
 pub(super) struct DocumentChangeList {
     items: Vec<DocumentChange>,
-    /// Up to here all have been looked at: go on `after` this. There may be more though there are no items.
+    /// The position up to which changes were read: continue with it in `after`. There may be more
+    /// changes even if `items` is empty.
     position: i64,
 }
 
 impl DocumentChangeList {
-    fn of(changes: &Changes) -> Self {
+    fn of(changes: &ChangesPage) -> Self {
         Self {
             items: changes.items.iter().map(DocumentChange::of).collect(),
-            position: changes.position,
+            position: changes.position.0,
         }
     }
 }
 
-/// List what became of documents
+/// List changes of documents
 ///
-/// In the order in which it was committed: whoever goes on after the `position` of each answer misses nothing. What was written with
-/// `durability=relaxed` is told when a crash of the server cannot take it back any more.
+/// Changes are listed in the order of commits: a client that passes the `position` of each response
+/// as `after` of the next request skips no change. Changes written with `durability=relaxed` are
+/// listed once they are flushed, so that a crash of the server cannot undo them.
 #[utoipa::path(get, path = "/v1/document-changes", operation_id = "listDocumentChanges", tag = "documents",
-    security(("token" = ["documents:read"])), params(StartOfPage),
+    security(("token" = ["documents:read"])), params(ChangePageParams),
     responses(
         (status = 200, description = "Changes.", body = DocumentChangeList),
-        (status = 404, description = "There is no such collection.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The collection is not declared.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn list_document_changes(
     State(documents): State<Documents>,
-    Reader(asking): Reader,
-    Query(start): Query<StartOfPage>,
+    ReadScope(asking): ReadScope,
+    Query(start): Query<ChangePageParams>,
 ) -> Result<Json<DocumentChangeList>, Problem> {
     let limit = start.limit;
     let changes = documents.changes(&asking, &start.following()?, limit).await;
     Ok(Json(DocumentChangeList::of(&changes.map_err(problem)?)))
 }
 
-/// Follow what becomes of documents
+/// Follow changes of documents
 ///
-/// Server-sent events: first `following`, whose number is where it begins, then `changes` in the order of commits, none lost and none twice.
-/// `problem` comes before the end where it cannot go on. A client that comes again names the last number in `Last-Event-ID`, or `after`. A
-/// comment comes every 15 seconds when there is nothing to tell. What was written with `durability=relaxed` is told when a crash of the server
-/// cannot take it back any more.
+/// The response is a stream of server-sent events. The first is `following`, whose id is the
+/// position at which the stream starts. Events `changes` follow in the order of commits; none is
+/// lost or repeated. If the stream cannot continue, its last event is `problem`. A client that
+/// reconnects sends the last id in `Last-Event-ID` or `after`. A comment is sent every 15 seconds
+/// without events. Changes with `durability=relaxed` are sent once they are flushed, so that a
+/// crash of the server cannot undo them.
 #[utoipa::path(get, path = "/v1/document-changes/events", operation_id = "followDocuments", tag = "documents",
-    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["documents:read"])), params(Start),
+    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["documents:read"])), params(DocumentFollowParams),
     responses(
-        (status = 200, description = "The events; the data of `changes`:", body = DocumentChangeList, content_type = "text/event-stream"),
-        (status = 410, description = "`changes_gone`: what came after this position is forgotten already, or the database has not reached it.", body = Problem,
+        (status = 200, description = "The events. The data of `changes` is:", body = DocumentChangeList, content_type = "text/event-stream"),
+        (status = 410, description = "`changes_gone`: the changes after this position are no longer kept, or the database has not reached it.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "There is no such collection.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The collection is not declared.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn follow_documents(
-    State(door): State<Door>,
-    Reader(asking): Reader,
-    Query(start): Query<Start>,
+    State(door): State<DocumentsState>,
+    ReadScope(asking): ReadScope,
+    Query(start): Query<DocumentFollowParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let mut following = start.following()?;
     if let Some(last) = headers.get(LAST_EVENT_ID) {
-        following.after = Some(number(last)?);
+        following.after = Some(FeedPosition(number(last)?));
     }
-    let now = door.documents.changes(&asking, &following, Some(1)).await;
-    let now = now.map_err(problem)?;
+    let now = door
+        .documents
+        .changes(&asking, &following, Some(1))
+        .await
+        .map_err(problem)?;
     following.after.get_or_insert(now.position);
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
-    let follower = Follower {
+    let follower = ChangeEventStream {
         documents: door.documents,
         asking,
         following,
@@ -206,15 +214,15 @@ fn number(value: &http::HeaderValue) -> Result<i64, RequestError> {
     })
 }
 
-struct Follower {
+struct ChangeEventStream {
     documents: Documents,
     asking: Asking,
-    following: Following,
+    following: ChangesQuery,
     stopping: CancellationToken,
     has_begun: bool,
 }
 
-impl Follower {
+impl ChangeEventStream {
     fn events(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
         stream::unfold(Some(self), |follower| async move {
             let (event, follower) = follower?.next().await?;
@@ -247,7 +255,7 @@ impl Follower {
     }
 }
 
-fn told(changes: &Changes) -> Bytes {
+fn told(changes: &ChangesPage) -> Bytes {
     let list = DocumentChangeList::of(changes);
     let data = serde_json::to_string(&list).expect("changes are text and numbers");
     format!("event: changes\nid: {}\ndata: {data}\n\n", changes.position).into()

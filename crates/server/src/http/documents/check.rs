@@ -3,62 +3,63 @@
 use axum::extract::State;
 use axum::response::Response;
 use egret_documents::Documents;
-use egret_documents::api::Checked;
+use egret_documents::api::FsckReport;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::patient::patiently;
-use super::request::Reader;
+use super::long_running::respond_with_keepalive;
+use super::request::ReadScope;
 use crate::extract::Query;
 
-/// What is to be done.
+/// The parameters of a check.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Checking {
-    /// The database; without it the only one that has collections.
+pub(super) struct CheckParams {
+    /// The database; when absent, the only one that has collections.
     #[serde(rename = "database")]
     _database: Option<String>,
-    /// Whether what can be repaired is.
+    /// Whether to repair the findings that can be repaired.
     #[serde(default)]
     repair: bool,
 }
 
-/// What was looked at, and what does not agree.
+/// The counts of what was checked, and the findings.
 #[derive(Serialize, ToSchema)]
 pub(super) struct CheckAnswer {
-    /// Documents that were looked at, whosever they are.
+    /// The number of documents that were checked, of all tenants.
     documents: u64,
-    /// Identities by which they are found.
+    /// The number of identities by which they are found.
     aliases: u64,
-    /// References from one to another.
+    /// The number of references between documents.
     edges: u64,
-    /// How much does not agree.
+    /// The number of findings.
     findings_count: u64,
-    /// What, up to 1,000.
+    /// The findings, at most 1,000.
     findings: Vec<CheckFinding>,
 }
 
-/// Something that does not agree.
+/// An inconsistency that was found.
 #[derive(Serialize, ToSchema)]
 struct CheckFinding {
-    /// `body_invalid`, `number_wrong`, `alias_missing`, `identity_taken`, `alias_stale`, `reference_dangling`, `edges_wrong` or `edge_stale`.
+    /// `body_invalid`, `number_wrong`, `alias_missing`, `identity_taken`, `alias_stale`,
+    /// `reference_dangling`, `edges_wrong` or `edge_stale`.
     #[schema(example = "alias_missing")]
     kind: &'static str,
-    /// The document's collection, where there is one.
+    /// The document's collection, if the finding concerns a document.
     #[serde(skip_serializing_if = "Option::is_none")]
     collection: Option<String>,
-    /// The document, where there is one.
+    /// The document's id, if the finding concerns a document.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    /// In words.
+    /// Description of the finding.
     message: String,
-    /// Whether it was repaired.
+    /// Whether the finding was repaired.
     is_repaired: bool,
 }
 
 impl CheckAnswer {
-    fn of(checked: Checked) -> Self {
+    fn of(checked: FsckReport) -> Self {
         let findings = checked.findings.into_iter().map(|finding| CheckFinding {
             kind: finding.kind.as_str(),
             collection: finding.collection.map(|name| name.to_string()),
@@ -78,17 +79,18 @@ impl CheckAnswer {
 
 /// Check documents
 ///
-/// Whether identities, aliases, references and bodies agree, of all documents of a database as they are at one moment. With `repair` what follows
-/// from bodies is written anew; writes wait for that, and not while all is looked at. Where it takes more than a minute the answer begins with spaces, with status
-/// 200, and has a problem at its end if it has failed.
+/// The check compares identities, aliases, references and bodies of all documents of a database in
+/// one snapshot. With `repair`, everything that is derived from bodies is written again; writes
+/// wait during the repair, but not during the check. If it takes more than a minute, the response
+/// has status 200 and begins with spaces, and in case of an error it ends with a problem.
 #[utoipa::path(post, path = "/v1/document-checks", operation_id = "checkDocuments", tag = "documents",
-    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["admin"])), params(Checking),
-    responses((status = 200, description = "What was looked at, and what does not agree.", body = CheckAnswer)))]
+    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["admin"])), params(CheckParams),
+    responses((status = 200, description = "The counts of what was checked, and the findings.", body = CheckAnswer)))]
 pub(super) async fn check_documents(
     State(documents): State<Documents>,
-    Reader(asking): Reader,
-    Query(checking): Query<Checking>,
+    ReadScope(asking): ReadScope,
+    Query(checking): Query<CheckParams>,
 ) -> Response {
     let check = async move { documents.fsck(&asking, checking.repair).await };
-    patiently(check, CheckAnswer::of).await
+    respond_with_keepalive(check, CheckAnswer::of).await
 }

@@ -1,18 +1,22 @@
 //! `If-Match` and `If-None-Match` (RFC 9110, 13.1).
 
-use egret_documents::core::decide::{Condition, Etag};
+use egret_documents::core::decision::Condition;
+use egret_documents::model::Etag;
 use http::HeaderMap;
 use http::header::{self, HeaderName};
 
-use super::request::refused;
+use super::answer::refused;
 use crate::error::RequestError;
 
 /// Under which condition a request is to be done, as its headers have it.
 pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
     let of = |name: HeaderName| {
-        let texts = headers.get_all(&name).iter().map(|value| value.to_str());
-        let texts: Result<Vec<&str>, _> = texts.collect();
-        let texts = texts.map_err(|_| refused("header", format!("{name} is not ASCII")))?;
+        let texts = headers
+            .get_all(&name)
+            .iter()
+            .map(|value| value.to_str())
+            .collect::<Result<Vec<&str>, _>>()
+            .map_err(|_| refused("header", format!("{name} is not ASCII")))?;
         if texts.is_empty() {
             return Ok(None);
         }
@@ -26,17 +30,19 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> 
         (None, None) => Ok(Condition::Always),
         (Some("*"), None) => Ok(Condition::IfThere),
         (None, Some("*")) => Ok(Condition::IfNotThere),
-        // A weak one matches nothing here; of the rest only those that this server gives can.
+        // `If-Match` compares strongly: weak tags match nothing, nor do tags of another form than
+        // ours.
         (Some(tags), None) => Ok(Condition::IfAt(etags(tags).collect())),
         (None, Some(tags)) => Ok(Condition::IfNotAt(weak_etags(tags).collect())),
         (Some(_), Some(_)) => Err(refused(
             "header",
-            "either If-Match or If-None-Match, not both",
+            "If-Match and If-None-Match cannot be combined",
         )),
     }
 }
 
-/// Fails where something else stands than tags or `*`: a condition that nobody understands does not hold.
+/// Checks the syntax of a list of tags or `*`. Anything else is refused, as a condition that cannot
+/// be parsed must not count as true.
 pub(super) fn check(tags: &str) -> Result<(), String> {
     let mut left = tags.trim();
     let mut is_right = left == "*" || !left.is_empty();
@@ -50,9 +56,10 @@ pub(super) fn check(tags: &str) -> Result<(), String> {
             None => is_right = false,
         }
     }
-    match is_right {
-        true => Ok(()),
-        false => Err("is no etag as it was given, with its quotes, and not `*`".to_owned()),
+    if is_right {
+        Ok(())
+    } else {
+        Err("is neither an etag, unchanged and with its quotes, nor `*`".to_owned())
     }
 }
 
@@ -65,9 +72,11 @@ pub(super) fn weak_etags(tags: &str) -> impl Iterator<Item = Etag> + use<'_> {
     tags.split(',').filter_map(move |tag| bare(tag.trim()))
 }
 
-/// Whether a reader has a version already.
+/// Whether the client has this version already, by `If-None-Match`.
 pub(super) fn is_known(headers: &HeaderMap, at: Etag) -> bool {
-    let lines = headers.get_all(header::IF_NONE_MATCH).iter();
-    let mut lines = lines.filter_map(|tags| tags.to_str().ok());
+    let mut lines = headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|tags| tags.to_str().ok());
     lines.any(|tags| tags.trim() == "*" || weak_etags(tags).any(|tag| tag == at))
 }

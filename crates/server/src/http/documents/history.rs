@@ -1,4 +1,4 @@
-//! What documents were: looked at, and restored.
+//! Earlier versions of documents: listed and restored.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -10,62 +10,61 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{WrittenDocument, damaged, moment, problem};
-use super::request::{At, In, Reader, idempotency_key, refused};
-use super::write::{etag, status};
+use super::answer::{WrittenDocument, damaged, etag, moment, problem, refused, status};
+use super::request::{CollectionPath, DocumentPath, ReadScope, idempotency_key};
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
 
-/// Which page.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VersionsPage {
-    /// The database; without it the only one that has collections.
+    /// The database; when absent, the only one that has collections.
     #[serde(rename = "database")]
     _database: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
-    /// Versions of a page [default: 100].
+    /// The maximum number of versions in a page [default: 100].
     #[param(minimum = 1)]
     limit: Option<u32>,
 }
 
-/// What a document was.
+/// An earlier version of a document.
 #[derive(Serialize, ToSchema)]
 struct DocumentVersion {
     /// The document.
     id: String,
-    /// At which version.
+    /// Number of this version.
     #[schema(example = 3)]
     version: i32,
-    /// When that was written, RFC 3339.
+    /// When this version was written, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     modified_at: Timestamp,
-    /// Who wrote it.
+    /// Id of the token that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     modified_by: Option<String>,
-    /// The id of the request that did.
+    /// The id of the request that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
-    /// Until when the document was so, RFC 3339.
+    /// When this version was replaced or deleted, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     replaced_at: Timestamp,
-    /// Who changed or deleted it.
+    /// Id of the token that replaced or deleted it; `retention` if it was deleted because of its
+    /// age.
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced_by: Option<String>,
-    /// Whether it was deleted.
+    /// Whether the document was deleted.
     is_deleted: bool,
-    /// What it was.
+    /// The document at this version.
     #[schema(value_type = Object)]
     document: Box<RawValue>,
 }
 
-/// What documents were.
+/// A page of earlier versions.
 #[derive(Serialize, ToSchema)]
 pub(super) struct DocumentVersionList {
     items: Vec<DocumentVersion>,
-    /// The cursor of the next page, where there is one.
+    /// The cursor of the next page, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -94,92 +93,96 @@ impl DocumentVersionList {
     }
 }
 
-/// List what a document was
+/// List earlier versions of a document
 ///
-/// As many earlier versions as its collection keeps, the last first; of one that was deleted as well.
+/// The list has as many earlier versions as the collection keeps, the latest first. It is also
+/// available for a deleted document.
 #[utoipa::path(get, path = "/v1/documents/{collection}/{id}/versions", operation_id = "listDocumentVersions", tag = "documents",
     security(("token" = ["documents:read"])),
     params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), VersionsPage),
     responses(
         (status = 200, description = "A page of versions.", body = DocumentVersionList),
-        (status = 404, description = "There is no such document, and none that was deleted and is kept.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The document does not exist, and no deleted version of it is kept.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn list_versions(
     State(documents): State<Documents>,
-    Reader(asking): Reader,
-    At(collection, id): At,
+    ReadScope(asking): ReadScope,
+    DocumentPath(collection, id): DocumentPath,
     Query(page): Query<VersionsPage>,
 ) -> Result<Json<DocumentVersionList>, Problem> {
-    let part = (page.cursor.as_deref(), page.limit);
-    let page = documents.versions(&asking, (&collection, id), part).await;
-    let page = page.and_then(DocumentVersionList::of);
+    let page = documents
+        .versions(&asking, &collection, id, page.cursor.as_deref(), page.limit)
+        .await
+        .and_then(DocumentVersionList::of);
     Ok(Json(page.map_err(problem)?))
 }
 
 /// List deleted documents
 ///
-/// Those that can be restored, in the order in which they were made.
+/// The list has the deleted documents that can be restored, in the order of their creation.
 #[utoipa::path(get, path = "/v1/collections/{name}/deleted", operation_id = "listDeletedDocuments", tag = "documents",
     security(("token" = ["documents:read"])), params(("name" = String, Path, description = "The collection."), VersionsPage),
     responses(
-        (status = 200, description = "A page of documents as they were at last.", body = DocumentVersionList),
-        (status = 404, description = "There is no such collection.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "A page of documents in their last version.", body = DocumentVersionList),
+        (status = 404, description = "The collection is not declared.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn list_deleted_documents(
     State(documents): State<Documents>,
-    Reader(asking): Reader,
-    In(collection): In,
+    ReadScope(asking): ReadScope,
+    CollectionPath(collection): CollectionPath,
     Query(page): Query<VersionsPage>,
 ) -> Result<Json<DocumentVersionList>, Problem> {
-    let part = (page.cursor.as_deref(), page.limit);
-    let page = documents.deleted(&asking, &collection, part).await;
-    let page = page.and_then(DocumentVersionList::of);
+    let page = documents
+        .deleted(&asking, &collection, page.cursor.as_deref(), page.limit)
+        .await
+        .and_then(DocumentVersionList::of);
     Ok(Json(page.map_err(problem)?))
 }
 
-/// What is to be restored.
+/// The parameters of a restore.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Restoring {
-    /// The database; without it the only one that has collections.
+pub(super) struct RestoreParams {
+    /// The database; when absent, the only one that has collections.
     #[serde(rename = "database")]
     _database: Option<String>,
-    /// The document as it was at this version; without it, as it was when it was deleted.
+    /// The version to restore; when absent, a deleted document is restored in its last version.
     version: Option<i32>,
 }
 
 /// Restore a document
 ///
-/// One that was deleted comes back with its id, if all that it refers to is there; one that is there becomes again what it was.
+/// A deleted document is restored with its id, if all documents that it refers to exist. An
+/// existing document gets the content of an earlier version.
 #[utoipa::path(post, path = "/v1/documents/{collection}/{id}/restore", operation_id = "restoreDocument", tag = "documents",
     security(("token" = ["documents:write"])),
-    params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), Restoring,
-        ("Idempotency-Key" = Option<String>, Header, description = "The request is done once, however often it comes with this within a day.")),
+    params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), RestoreParams,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request is carried out once, even if it is sent several times with this key within a day.")),
     responses(
-        (status = 200, description = "It was there, and is what it was at that version.", body = WrittenDocument),
-        (status = 201, description = "It is there again.", body = WrittenDocument),
-        (status = 404, description = "Nothing is kept of such a document, or not at this version.", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`not_deleted`: it is there, and no version was named. `unresolved_reference`, `identity_conflict`: as for any write.",
+        (status = 200, description = "The document existed, and now has the content of that version.", body = WrittenDocument),
+        (status = 201, description = "The deleted document was restored.", body = WrittenDocument),
+        (status = 404, description = "No version of the document is kept, or not this one.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`not_deleted`: the document exists, and no version to restore is given. `unresolved_reference`, `identity_conflict`: as for any write.",
             body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn restore_document(
     State(documents): State<Documents>,
-    Reader(mut asking): Reader,
-    At(collection, id): At,
-    Query(restoring): Query<Restoring>,
+    ReadScope(mut asking): ReadScope,
+    DocumentPath(collection, id): DocumentPath,
+    Query(restoring): Query<RestoreParams>,
     headers: http::HeaderMap,
 ) -> Result<Response, Problem> {
     asking.idempotency_key = idempotency_key(&headers)?;
     let conditions = [header::IF_MATCH, header::IF_NONE_MATCH];
     if conditions.iter().any(|name| headers.contains_key(name)) {
-        let what = "a document is restored whatever it is: there is no If-Match or If-None-Match";
+        let what = "a restore takes no precondition: leave out If-Match and If-None-Match";
         return Err(refused("header", what).into());
     }
     let written = documents
-        .restore(&asking, (&collection, id), restoring.version)
-        .await;
-    let written = written.map_err(problem)?;
+        .restore(&asking, &collection, id, restoring.version)
+        .await
+        .map_err(problem)?;
     let told = WrittenDocument {
         id: written.id.to_string(),
     };

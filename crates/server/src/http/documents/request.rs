@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
-use egret_documents::api::{Act, Caller as Asking, Count, Find, Operation, Patch, Shape};
-use egret_documents::core::decide::Condition;
+use egret_documents::api::{
+    BatchWrite, Caller as Asking, CountMode, DocumentProjection, FindQuery, PatchFormat, WriteOp,
+};
+use egret_documents::core::decision::Condition;
 use egret_documents::core::rights::{Reach, Rights};
 use egret_documents::model::{CollectionName, DocumentId};
 use http::request::Parts;
@@ -16,36 +18,46 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::Place;
+use super::answer::refused;
 use super::condition::{check, condition, etags, weak_etags};
 use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::{JsonText, Query, read_body};
-use crate::observe::RequestContext;
 use crate::problem::Problem;
+use crate::request_context::RequestContext;
 use crate::tokens::ADMIN;
 
-/// Who asks, and in which database. There are no other parameters.
-pub(super) struct Whose(pub(super) Asking);
+/// The parameters of a request that names its database alone.
+#[derive(Clone, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DatabaseParams {
+    /// The database; when absent, the only one that has collections.
+    pub(super) database: Option<String>,
+}
 
-impl<S: Send + Sync> FromRequestParts<S> for Whose {
+/// Caller and database of a request that has no other parameters.
+pub(super) struct RequestScope(pub(super) Asking);
+
+impl<S: Send + Sync> FromRequestParts<S> for RequestScope {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Query(Place { database }) = Query::from_request_parts(parts, state).await?;
+        let Query(DatabaseParams { database }) = Query::from_request_parts(parts, state).await?;
         Ok(Self(asking(parts, state, database).await?))
     }
 }
 
-/// The same where there are other parameters, which somebody else reads.
-pub(super) struct Reader(pub(super) Asking);
+/// Caller and database of a request whose other parameters another extractor reads.
+pub(super) struct ReadScope(pub(super) Asking);
 
-impl<S: Send + Sync> FromRequestParts<S> for Reader {
+impl<S: Send + Sync> FromRequestParts<S> for ReadScope {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let database = parameters(parts).find(|(name, _)| name == "database");
-        let database = database.map(|(_, value)| value);
+        let database = parameters(parts)
+            .find(|(name, _)| name == "database")
+            .map(|(_, value)| value);
         Ok(Self(asking(parts, state, database).await?))
     }
 }
@@ -68,7 +80,7 @@ async fn asking<S: Send + Sync>(
     })
 }
 
-/// What a caller may do with documents, as the token says.
+/// The caller's rights to documents, by the scopes and claims of its token.
 fn rights(caller: &Caller) -> Rights {
     if caller.may(ADMIN) {
         return Rights::default();
@@ -97,18 +109,18 @@ fn rights(caller: &Caller) -> Rights {
     }
 }
 
-/// The area of scopes.
+/// The area of the scopes for documents.
 const AREA: &str = "documents";
 
 /// How documents are written.
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Writing {
-    /// The database; without it the only one that has collections.
+pub(super) struct WriteParams {
+    /// The database; when absent, the only one that has collections.
     database: Option<String>,
-    /// `full`, the default: what is answered has reached the disk. `relaxed`: a crash of the server may take back the last second, for loads that
-    /// can be repeated.
+    /// With `full`, the default, an acknowledged write is on disk. With `relaxed`, a crash of the
+    /// server may lose the writes of the last second: for loads that can be repeated.
     #[param(inline)]
     durability: Option<Durability>,
 }
@@ -120,14 +132,14 @@ enum Durability {
     Relaxed,
 }
 
-/// Who writes, in which database, and how.
-pub(super) struct Writer(pub(super) Asking);
+/// Caller, database and options of a write.
+pub(super) struct WriteScope(pub(super) Asking);
 
-impl<S: Send + Sync> FromRequestParts<S> for Writer {
+impl<S: Send + Sync> FromRequestParts<S> for WriteScope {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Query(Writing {
+        let Query(WriteParams {
             database,
             durability,
         }) = Query::from_request_parts(parts, state).await?;
@@ -152,12 +164,13 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Req
         .and_then(|text| text.strip_suffix('"'));
     let key = bare.unwrap_or(text);
     let is_visible = key.bytes().all(|byte| byte.is_ascii_graphic());
-    match is_visible && (1..=KEY_BYTES_MAX).contains(&key.len()) {
-        true => Ok(Some(key.to_owned())),
-        false => Err(refused(
+    if is_visible && (1..=KEY_BYTES_MAX).contains(&key.len()) {
+        Ok(Some(key.to_owned()))
+    } else {
+        Err(refused(
             "header",
-            format!("Idempotency-Key has 1 to {KEY_BYTES_MAX} visible characters"),
-        )),
+            format!("Idempotency-Key must have 1 to {KEY_BYTES_MAX} visible characters"),
+        ))
     }
 }
 
@@ -167,13 +180,6 @@ fn parameters(parts: &Parts) -> impl Iterator<Item = (String, String)> + use<'_>
     form_urlencoded::parse(query.as_bytes()).into_owned()
 }
 
-pub(super) fn refused(place: &'static str, message: impl Into<String>) -> RequestError {
-    RequestError::Parameter {
-        place,
-        message: message.into(),
-    }
-}
-
 /// The name of a collection, and which part of the request it stands in.
 pub(super) fn collection(place: &'static str, name: &str) -> Result<CollectionName, RequestError> {
     name.parse()
@@ -181,9 +187,9 @@ pub(super) fn collection(place: &'static str, name: &str) -> Result<CollectionNa
 }
 
 /// The document that a path names.
-pub(super) struct At(pub(super) CollectionName, pub(super) DocumentId);
+pub(super) struct DocumentPath(pub(super) CollectionName, pub(super) DocumentId);
 
-impl<S: Send + Sync> FromRequestParts<S> for At {
+impl<S: Send + Sync> FromRequestParts<S> for DocumentPath {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
@@ -199,16 +205,16 @@ impl<S: Send + Sync> FromRequestParts<S> for At {
 fn document(id: &str) -> Result<DocumentId, String> {
     id.parse().map_err(|_| {
         format!(
-            "`{}` is no id of a document: it is a UUID",
+            "`{}` is not the id of a document, which is a UUID",
             id.chars().take(100).collect::<String>()
         )
     })
 }
 
 /// The collection that a path names.
-pub(super) struct In(pub(super) CollectionName);
+pub(super) struct CollectionPath(pub(super) CollectionName);
 
-impl<S: Send + Sync> FromRequestParts<S> for In {
+impl<S: Send + Sync> FromRequestParts<S> for CollectionPath {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
@@ -218,10 +224,10 @@ impl<S: Send + Sync> FromRequestParts<S> for In {
     }
 }
 
-/// Under which condition, as the headers say (RFC 9110, 13.1).
-pub(super) struct If(pub(super) Condition);
+/// The preconditions in the headers of a request (RFC 9110, 13.1).
+pub(super) struct Preconditions(pub(super) Condition);
 
-impl<S: Send + Sync> FromRequestParts<S> for If {
+impl<S: Send + Sync> FromRequestParts<S> for Preconditions {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
@@ -255,17 +261,19 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-/// A change as it is sent.
-pub(super) struct Change(pub(super) Patch, pub(super) Bytes);
+/// A patch: its kind, by the content type, and its body.
+pub(super) struct DocumentPatch(pub(super) PatchFormat, pub(super) Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Change {
+impl<S: Send + Sync> FromRequest<S> for DocumentPatch {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let found = request.headers().get(header::CONTENT_TYPE);
-        let found = found.map_or("without a type", |value| {
-            value.to_str().unwrap_or("unreadable")
-        });
+        let found = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .map_or("without a type", |value| {
+                value.to_str().unwrap_or("unreadable")
+            });
         let essence = found
             .split(';')
             .next()
@@ -273,8 +281,8 @@ impl<S: Send + Sync> FromRequest<S> for Change {
             .trim()
             .to_ascii_lowercase();
         let kind = match essence.as_str() {
-            "application/merge-patch+json" => Patch::Merge,
-            "application/json-patch+json" => Patch::Json,
+            "application/merge-patch+json" => PatchFormat::Merge,
+            "application/json-patch+json" => PatchFormat::Json,
             _ => {
                 let wrong = RequestError::MediaType {
                     found: format!("`{found}`"),
@@ -287,14 +295,14 @@ impl<S: Send + Sync> FromRequest<S> for Change {
     }
 }
 
-/// What is looked for.
-pub(super) struct Looking(pub(super) Find);
+/// The parameters of a search for documents.
+pub(super) struct FindParams(pub(super) FindQuery);
 
-impl<S: Send + Sync> FromRequestParts<S> for Looking {
+impl<S: Send + Sync> FromRequestParts<S> for FindParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let mut find = Find::default();
+        let mut find = FindQuery::default();
         for (name, value) in parameters(parts) {
             match name.as_str() {
                 "database" => {}
@@ -311,19 +319,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Looking {
     }
 }
 
-/// What of a document is wanted.
-pub(super) struct Shaped {
-    pub(super) shape: Shape,
-    /// Whether it comes with what is known of it.
+/// Which parts of a document to return.
+pub(super) struct Projection {
+    pub(super) shape: DocumentProjection,
+    /// Whether to return its metadata as well.
     pub(super) meta: bool,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Shaped {
+impl<S: Send + Sync> FromRequestParts<S> for Projection {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let mut shaped = Self {
-            shape: Shape::default(),
+            shape: DocumentProjection::default(),
             meta: false,
         };
         for (name, value) in parameters(parts) {
@@ -338,7 +346,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Shaped {
     }
 }
 
-fn shape(shape: &mut Shape, name: &str, value: &str) -> Result<(), RequestError> {
+fn shape(shape: &mut DocumentProjection, name: &str, value: &str) -> Result<(), RequestError> {
     match name {
         "fields" => shape.fields.extend(listed(value)?),
         "embed" => shape.embed.extend(listed(value)?),
@@ -346,7 +354,7 @@ fn shape(shape: &mut Shape, name: &str, value: &str) -> Result<(), RequestError>
             let name: String = name.chars().take(100).collect();
             return Err(refused(
                 "query",
-                format!("`{name}` is no parameter here, or has another value"),
+                format!("`{name}` is not a parameter of this operation, or its value is not valid"),
             ));
         }
     }
@@ -365,12 +373,12 @@ fn number(text: &str) -> Result<u32, RequestError> {
         .map_err(|_| refused("query", "limit: must be a whole number of 1 or more"))
 }
 
-fn count(text: &str) -> Result<Count, RequestError> {
+fn count(text: &str) -> Result<CountMode, RequestError> {
     match text {
-        "none" => Ok(Count::None),
-        "planned" => Ok(Count::Planned),
-        "exact" => Ok(Count::Exact),
-        _ => Err(refused("query", "`count` is exact, planned or none")),
+        "none" => Ok(CountMode::None),
+        "planned" => Ok(CountMode::Planned),
+        "exact" => Ok(CountMode::Exact),
+        _ => Err(refused("query", "`count` must be exact, planned or none")),
     }
 }
 
@@ -378,28 +386,29 @@ fn count(text: &str) -> Result<Count, RequestError> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Batch {
-    /// Whether all are done or none; else each for itself.
+    /// Whether all operations are done or none. Otherwise each is done separately.
     #[serde(default)]
     pub(super) atomic: bool,
     operations: Vec<BatchOperation>,
 }
 
-/// One of them.
+/// One operation of a batch.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct BatchOperation {
-    /// `upsert`: by the identity in the document; `put`: in place of one; `delete`.
+    /// `upsert` writes a document by its identity, `put` replaces a document, `delete` deletes one.
     op: Op,
     /// The collection.
     collection: String,
-    /// Of `put` and `delete`: the document.
+    /// The document's id, for `put` and `delete`.
     id: Option<String>,
-    /// Of `upsert` and `put`: what is to be there.
+    /// The new content, for `upsert` and `put`.
     #[schema(value_type = Option<Object>)]
     document: Option<Box<RawValue>>,
-    /// Only if it is at this version.
+    /// The operation is done only if the document has this version.
     if_match: Option<String>,
-    /// Only if it is not at this version; `*`: only if it is not there.
+    /// The operation is done only if the document does not have this version; with `*`, only if it
+    /// does not exist.
     if_none_match: Option<String>,
 }
 
@@ -412,7 +421,7 @@ enum Op {
 }
 
 impl Batch {
-    pub(super) fn operations(self) -> Result<Vec<Operation>, RequestError> {
+    pub(super) fn operations(self) -> Result<Vec<BatchWrite>, RequestError> {
         let each = self.operations.into_iter().enumerate().map(|(place, one)| {
             one.read().map_err(|message| RequestError::JsonInvalid {
                 field: format!("operations[{place}]"),
@@ -424,18 +433,18 @@ impl Batch {
 }
 
 impl BatchOperation {
-    fn read(self) -> Result<Operation, String> {
+    fn read(self) -> Result<BatchWrite, String> {
         let id = self.id.as_deref().map(document).transpose()?;
         let body = self
             .document
             .map(|document| document.get().as_bytes().to_vec());
-        let what = match (self.op, id, body) {
-            (Op::Upsert, None, Some(body)) => Act::Put(None, body),
-            (Op::Put, Some(id), Some(body)) => Act::Put(Some(id), body),
-            (Op::Delete, Some(id), None) => Act::Delete(id),
-            (Op::Upsert, ..) => return Err("`upsert` has a `document`, and no `id`".to_owned()),
-            (Op::Put, ..) => return Err("`put` has an `id` and a `document`".to_owned()),
-            (Op::Delete, ..) => return Err("`delete` has an `id`, and no `document`".to_owned()),
+        let op = match (self.op, id, body) {
+            (Op::Upsert, None, Some(body)) => WriteOp::Put(None, body),
+            (Op::Put, Some(id), Some(body)) => WriteOp::Put(Some(id), body),
+            (Op::Delete, Some(id), None) => WriteOp::Delete(id),
+            (Op::Upsert, ..) => return Err("`upsert` needs a `document`, and no `id`".to_owned()),
+            (Op::Put, ..) => return Err("`put` needs an `id` and a `document`".to_owned()),
+            (Op::Delete, ..) => return Err("`delete` needs an `id`, and no `document`".to_owned()),
         };
         for tags in self.if_match.iter().chain(&self.if_none_match) {
             check(tags).map_err(|what| format!("a condition {what}"))?;
@@ -447,12 +456,12 @@ impl BatchOperation {
             (Some(tags), None) => Condition::IfAt(etags(tags).collect()),
             (None, Some(tags)) => Condition::IfNotAt(weak_etags(tags).collect()),
             (Some(_), Some(_)) => {
-                return Err("either `if_match` or `if_none_match`, not both".to_owned());
+                return Err("`if_match` and `if_none_match` cannot be combined".to_owned());
             }
         };
-        Ok(Operation {
+        Ok(BatchWrite {
             collection: self.collection.parse()?,
-            what,
+            op,
             condition,
         })
     }

@@ -1,17 +1,16 @@
-//! Who is told what becomes of documents.
+//! Subscriptions to changes of documents, over HTTP.
 
 use axum::extract::State;
 use egret_base::Timestamp;
 use egret_documents::Documents;
-use egret_documents::api::{Destination, Subscribed, Subscribing};
-use egret_documents::model::CollectionName;
+use egret_documents::api::{Destination, SubscriptionSpec, SubscriptionStatus};
+use egret_documents::model::{CollectionName, FeedPosition};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Place;
 use super::answer::{moment, problem};
-use super::request::{In, Whose};
+use super::request::{CollectionPath, DatabaseParams, RequestScope};
 use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::Json;
@@ -19,13 +18,13 @@ use crate::problem::Problem;
 use crate::queue::rights;
 use crate::tokens::{ADMIN, TokenError};
 
-/// Who is told, and how far he is.
+/// A subscription and its progress.
 #[derive(Serialize, ToSchema)]
 pub(super) struct DocumentSubscription {
     /// Its name.
     #[schema(example = "search-index")]
     name: String,
-    /// Of this collection alone.
+    /// Only changes of this collection.
     #[serde(skip_serializing_if = "Option::is_none")]
     collection: Option<String>,
     /// The address to which changes are posted.
@@ -34,21 +33,21 @@ pub(super) struct DocumentSubscription {
     /// The queue in which each change is a task.
     #[serde(skip_serializing_if = "Option::is_none")]
     queue: Option<String>,
-    /// Up to this position he has been told.
+    /// Last delivered position.
     #[schema(example = 4711)]
     position: i64,
-    /// Since when, RFC 3339.
+    /// When it was created, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// How often it has failed since he was told last.
+    /// Failed deliveries since the last successful one.
     failures: u32,
-    /// Why the last time.
+    /// Error of the last failed delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
 }
 
 impl DocumentSubscription {
-    fn of(one: Subscribed) -> Self {
+    fn of(one: SubscriptionStatus) -> Self {
         let (webhook, queue) = match one.destination {
             Destination::Webhook(url) => (Some(url), None),
             Destination::Queue(queue) => (None, Some(queue)),
@@ -61,7 +60,7 @@ impl DocumentSubscription {
             collection: one.collection.map(|name| name.to_string()),
             webhook,
             queue,
-            position: one.position,
+            position: one.position.0,
             created_at: moment(one.created_at),
             failures,
             last_error,
@@ -69,25 +68,28 @@ impl DocumentSubscription {
     }
 }
 
-/// Who is told, by name.
+/// Subscriptions, in order of their names.
 #[derive(Serialize, ToSchema)]
 pub(super) struct DocumentSubscriptionList {
     items: Vec<DocumentSubscription>,
 }
 
-/// Who is to be told: one of `webhook` and `queue`.
+/// A request for a subscription; its destination is either `webhook` or `queue`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubscriptionRequest {
-    /// Of this collection alone; without it of all.
+    /// Only changes of this collection; when absent, of all.
     collection: Option<String>,
-    /// An http or https address to which changes are posted as JSON: `subscription`, `database` and `changes`. Answered by anything but 2xx, they are
-    /// posted again. Takes scope `admin`.
+    /// An http or https address to which changes are posted as JSON: `subscription`, `database` and
+    /// `changes`. They are posted again until the response is 2xx. A webhook requires scope
+    /// `admin`.
     #[schema(example = "https://search.example.com/changes")]
     webhook: Option<String>,
-    /// A queue in which each change is a task. Takes the scope `queue:produce` there.
+    /// A queue in which each change becomes a task. It requires the scope `queue:produce` for that
+    /// queue.
     queue: Option<String>,
-    /// What comes after this position; without it what comes from now on, and for one that there is what it has not been told.
+    /// Position after which delivery begins. When absent, a new subscription begins with the next
+    /// change, and an existing one continues after its last delivered position.
     after: Option<i64>,
 }
 
@@ -99,46 +101,48 @@ impl SubscriptionRequest {
                 let is_http = parsed.is_some_and(|uri| {
                     matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
                 });
-                match is_http {
-                    true => Ok(Destination::Webhook(url.clone())),
-                    false => Err("`webhook` is no http or https address".to_owned()),
+                if is_http {
+                    Ok(Destination::Webhook(url.clone()))
+                } else {
+                    Err("`webhook` is not an http or https address".to_owned())
                 }
             }
             (None, Some(queue)) => Ok(Destination::Queue(queue.clone())),
-            _ => Err("one of `webhook` and `queue` says where to".to_owned()),
+            _ => Err("exactly one of `webhook` and `queue` is needed".to_owned()),
         }
     }
 }
 
-/// Insists that a caller may send changes to a destination, or end that.
+/// Insists that a caller may create and delete subscriptions with this destination.
 fn require_destination(caller: &Caller, destination: &Destination) -> Result<(), TokenError> {
     match destination {
-        // It may be an address that only the server reaches.
+        // The address may be one that only the server reaches (request forgery).
         Destination::Webhook(_) => caller.require(ADMIN),
         Destination::Queue(queue) => rights::require(caller, queue, rights::PRODUCE),
     }
 }
 
-/// Whoever is told under a name, if there is somebody.
+/// The subscription of this name, if there is one.
 async fn named(
     documents: &Documents,
     asking: &egret_documents::api::Caller,
     name: &CollectionName,
-) -> Result<Option<Subscribed>, Problem> {
+) -> Result<Option<SubscriptionStatus>, Problem> {
     let all = documents.subscriptions(asking).await.map_err(problem)?;
     Ok(all.into_iter().find(|one| one.name == *name))
 }
 
-/// List who is told
+/// List subscriptions to document changes
 ///
-/// Those that the token could have told: addresses take scope `admin`, queues `queue:produce` there.
+/// The list has the subscriptions whose destination the token may use: a webhook requires scope
+/// `admin`, a queue `queue:produce` for that queue.
 #[utoipa::path(get, path = "/v1/document-subscriptions", operation_id = "listDocumentSubscriptions", tag = "documents",
-    security(("token" = ["documents:read"])), params(Place),
-    responses((status = 200, description = "Who is told.", body = DocumentSubscriptionList)))]
+    security(("token" = ["documents:read"])), params(DatabaseParams),
+    responses((status = 200, description = "The subscriptions.", body = DocumentSubscriptionList)))]
 pub(super) async fn list_document_subscriptions(
     State(documents): State<Documents>,
     caller: Caller,
-    Whose(asking): Whose,
+    RequestScope(asking): RequestScope,
 ) -> Result<Json<DocumentSubscriptionList>, Problem> {
     let all = documents.subscriptions(&asking).await.map_err(problem)?;
     // An address may have a secret in it.
@@ -149,23 +153,24 @@ pub(super) async fn list_document_subscriptions(
     Ok(Json(DocumentSubscriptionList { items }))
 }
 
-/// Have somebody told
+/// Create or replace a subscription
 ///
-/// What becomes of documents, in the order in which it was committed, until he has heard it; after a crash he may hear something twice.
+/// Changes of documents are delivered in the order of commits. A delivery is retried until it
+/// succeeds; after a crash one may be repeated.
 #[utoipa::path(put, path = "/v1/document-subscriptions/{name}", operation_id = "putDocumentSubscription", tag = "documents",
-    security(("token" = ["documents:read"])), params(("name" = String, Path, description = "Its name."), Place),
+    security(("token" = ["documents:read"])), params(("name" = String, Path, description = "The subscription's name."), DatabaseParams),
     request_body = SubscriptionRequest,
     responses(
-        (status = 200, description = "He is told from now on.", body = DocumentSubscription),
-        (status = 403, description = "The token does not see all that would be told, or may not tell it there.", body = Problem,
+        (status = 200, description = "The subscription is created or changed: changes are delivered from now on.", body = DocumentSubscription),
+        (status = 403, description = "The token may not read all documents whose changes would be delivered, or may not deliver to this destination.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "There is no such collection.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The collection is not declared.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn put_document_subscription(
     State(documents): State<Documents>,
     caller: Caller,
-    Whose(asking): Whose,
-    In(name): In,
+    RequestScope(asking): RequestScope,
+    CollectionPath(name): CollectionPath,
     Json(request): Json<SubscriptionRequest>,
 ) -> Result<Json<DocumentSubscription>, Problem> {
     let destination = request
@@ -184,29 +189,29 @@ pub(super) async fn put_document_subscription(
             message,
         })
     });
-    let wanted = Subscribing {
+    let wanted = SubscriptionSpec {
         name,
         collection: of.transpose()?,
         destination,
-        after: request.after,
+        after: request.after.map(FeedPosition),
     };
     let told = documents.subscribe(&asking, wanted).await;
     Ok(Json(DocumentSubscription::of(told.map_err(problem)?)))
 }
 
-/// Have somebody told no more
+/// Delete a subscription
 #[utoipa::path(delete, path = "/v1/document-subscriptions/{name}", operation_id = "deleteDocumentSubscription", tag = "documents",
-    security(("token" = ["documents:read"])), params(("name" = String, Path, description = "Its name."), Place),
+    security(("token" = ["documents:read"])), params(("name" = String, Path, description = "The subscription's name."), DatabaseParams),
     responses(
-        (status = 204, description = "He is told no more."),
-        (status = 403, description = "The token could not have him told there.", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "There is none of this name.", body = Problem, content_type = "application/problem+json"),
+        (status = 204, description = "The subscription is deleted: no more changes are delivered."),
+        (status = 403, description = "The token may not deliver to this destination.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No subscription has this name.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn delete_document_subscription(
     State(documents): State<Documents>,
     caller: Caller,
-    Whose(asking): Whose,
-    In(name): In,
+    RequestScope(asking): RequestScope,
+    CollectionPath(name): CollectionPath,
 ) -> Result<StatusCode, Problem> {
     if let Some(there) = named(&documents, &asking, &name).await? {
         require_destination(&caller, &there.destination)?;

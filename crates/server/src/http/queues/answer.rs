@@ -1,4 +1,4 @@
-//! What callers get to see of queues.
+//! Queues as responses show them.
 
 use egret_base::Timestamp;
 use egret_queue::QueueView;
@@ -14,62 +14,62 @@ pub(super) struct Queue {
     /// Its name, unique within the tenant.
     #[schema(example = "emails")]
     name: String,
-    /// Whether nothing is handed out.
+    /// Whether workers get no tasks of the queue.
     paused: bool,
-    /// Whether nothing is taken in.
+    /// Whether the queue accepts no tasks.
     draining: bool,
-    /// When it was made, RFC 3339.
+    /// When it was created, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
     /// Its tasks by state.
     counts: Counts,
-    /// For how long the task has been ready that has been so longest, in milliseconds, held back by its
-    /// key, a limit or a pause or not; zero without one.
+    /// How long the longest-ready task has been ready, in milliseconds, also if its key, a limit or
+    /// a pause holds it back; zero without a ready task.
     oldest_ready_ms: u64,
     /// Partitions that have failed, whose tasks are not counted; absent when there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unavailable_partitions: Vec<usize>,
-    /// What it does unless a task says otherwise.
+    /// The defaults of its tasks, and its limits.
     settings: Settings,
 }
 
 /// Tasks by state.
 #[derive(Serialize, ToSchema)]
 struct Counts {
-    /// Other tasks must complete before.
+    /// Tasks that wait until other tasks complete.
     waiting: u64,
-    /// Their time has not come.
+    /// Tasks whose time has not come.
     delayed: u64,
-    /// They may be handed out, unless a key, a limit or a pause holds them back.
+    /// Tasks that workers can get, unless a key, a limit or a pause holds them back.
     ready: u64,
-    /// A worker holds them.
+    /// Tasks that a worker holds.
     leased: u64,
-    /// They have been done.
+    /// Tasks that ended successfully.
     completed: u64,
-    /// They failed for good.
+    /// Tasks that failed permanently.
     dead: u64,
-    /// They are not wanted any longer.
+    /// Tasks that were cancelled.
     cancelled: u64,
 }
 
-/// What a queue does unless a task says otherwise.
+/// The settings of a queue: defaults of its tasks, and limits.
 #[derive(Serialize, ToSchema)]
 struct Settings {
     /// Attempts before a task is dead.
     max_attempts: u16,
-    /// How long it waits between them.
+    /// How long a task waits between attempts.
     retry: Retry,
     /// How long a lease lasts without a heartbeat, in milliseconds.
     lease_ms: u64,
-    /// The longest that an attempt may take, in milliseconds; zero: any time.
+    /// The longest duration of an attempt, in milliseconds; zero: unlimited.
     timeout_ms: u64,
-    /// Tasks leased at a time; zero: any number.
+    /// The maximum number of tasks leased at the same time; zero: unlimited.
     concurrency: u32,
-    /// The same for one ordering key.
+    /// The maximum number of tasks of one ordering key leased at the same time.
     key_concurrency: u32,
-    /// Tasks handed out in a second; zero: any number.
+    /// The maximum number of tasks leased per second; zero: unlimited.
     rate_per_second: f64,
-    /// Tasks handed out at once after a pause; zero: a second's worth.
+    /// The maximum number of tasks leased at once after idle time; zero: those of one second.
     rate_burst: u32,
     /// How long completed tasks are kept.
     completed: Retention,
@@ -92,7 +92,7 @@ pub(super) struct Retry {
     base_ms: u64,
     /// The longest delay in milliseconds.
     max_ms: u64,
-    /// What chance does to it.
+    /// How the delay is randomized.
     jitter: Jitter,
 }
 
@@ -171,17 +171,17 @@ impl From<model::RetryPolicy> for Retry {
     }
 }
 
-/// How many tasks were deleted.
+/// The number of deleted tasks.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Purged {
-    /// So many.
+    /// Number of tasks.
     pub(super) deleted: u64,
 }
 
-/// How many tasks were put back.
+/// The number of requeued tasks.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Requeued {
-    /// So many.
+    /// Number of tasks.
     pub(super) requeued: u64,
 }
 
@@ -190,7 +190,7 @@ pub(super) fn at(unix_ms: u64) -> Timestamp {
     Timestamp::from_micros(i64::try_from(unix_ms.saturating_mul(1_000)).unwrap_or(i64::MAX))
 }
 
-/// What callbacks are signed with.
+/// The key that signs callbacks.
 #[derive(Serialize, ToSchema)]
 pub(super) struct CallbackKey {
     /// 32 bytes as 64 hexadecimal digits, the key of HMAC-SHA-256 over `<t>.<body>`.

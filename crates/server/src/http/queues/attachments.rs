@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use egret_base::condition;
 use egret_queue::model::{Lease, TaskId};
-use egret_queue::{self as engine, Detail, Opened, QueueError, Queues};
+use egret_queue::{self as engine, AttachmentFile, Detail, QueueError, Queues};
 use futures_util::Stream;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
@@ -25,7 +25,7 @@ use crate::queue::{self, invalid, rights};
 /// The header with the lease.
 const LEASE: &str = "egret-lease";
 
-/// What an attachment is when nobody says.
+/// The content type of an attachment that is sent without one.
 const BYTES: &str = "application/octet-stream";
 
 /// What is read of a file at once, in bytes.
@@ -37,12 +37,12 @@ pub(super) struct Attachment<'a> {
     /// Its name, unique within its task.
     #[schema(example = "report.pdf")]
     name: &'a str,
-    /// What it is.
+    /// Its content type, as it was sent.
     #[schema(example = "application/pdf")]
     content_type: &'a str,
-    /// How many bytes it has.
+    /// Its size, in bytes.
     size_bytes: u64,
-    /// The CRC-32C of them, as 8 hexadecimal digits.
+    /// The CRC-32C of its bytes, as 8 hexadecimal digits.
     #[schema(example = "e3069283")]
     crc32c: String,
 }
@@ -67,31 +67,32 @@ pub(super) struct Attachments<'a> {
 
 fn lease_of(headers: &HeaderMap) -> Result<Lease, QueueError> {
     let given = headers.get(LEASE).and_then(|value| value.to_str().ok());
-    let text = given.ok_or_else(|| invalid("lease", "the header egret-lease does not give it"))?;
+    let text = given.ok_or_else(|| invalid("lease", "the header egret-lease is missing"))?;
     text.parse().map_err(|reason| invalid("lease", reason))
 }
 
 /// Send an attachment
 ///
-/// A part of the result that is too large for it: any bytes, sent under the lease before the completion,
-/// which names it. The same again is accepted again. The name has 1 to 128 letters, digits and `-_.`, not
-/// `.` first. What no completion names is deleted.
+/// An attachment is a part of the result that is too large for the result itself: any bytes, sent
+/// under the lease before the completion that names it. Sending the same attachment again is
+/// accepted. A name has 1 to 128 letters, digits and `-_.`, and does not begin with `.`.
+/// Attachments that no completion names are deleted.
 #[utoipa::path(put, path = "/v1/tasks/{id}/attachments/{name}", operation_id = "putAttachment",
     tag = "queue", extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true)), ("x-egret-piecemeal" = json!(true))),
     security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id."),
         ("name" = String, Path, description = "The attachment's name."),
-        ("egret-lease" = String, Header, description = "The lease, as it came with the task.")),
+        ("egret-lease" = String, Header, description = "The lease, exactly as it was received with the task.")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream",
-        description = "Its bytes; the header content-type says what they are."),
+        description = "The bytes of the attachment, of the type in the header content-type."),
     responses(
-        (status = 201, description = "It was taken in.", body = Attachment),
-        (status = 409, description = "The lease is over, or there is another one of this name.",
+        (status = 201, description = "The attachment was stored.", body = Attachment),
+        (status = 409, description = "The lease has ended, or another attachment has this name.",
             body = Problem, content_type = "application/problem+json"),
-        (status = 413, description = "It is larger than `queue.attachment_bytes_max`.", body = Problem,
+        (status = 413, description = "The attachment is larger than `queue.attachment_bytes_max`.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 429, description = "`queue.attachments_max` or `queue.attachments_bytes_total_max` is \
-            reached.", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "The limit `queue.attachments_max` or \
+            `queue.attachments_bytes_total_max` is reached.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn put_attachment(
     State(queues): State<Queues>,
@@ -102,18 +103,12 @@ pub(super) async fn put_attachment(
     let (head, mut body) = request.into_parts();
     let taken = match (queue::id(&id), lease_of(&head.headers)) {
         (Ok(id), Ok(lease)) => {
-            let content_type = head.headers.get(header::CONTENT_TYPE);
-            let content_type = content_type.map_or(Ok(BYTES), |value| value.to_str());
-            let content_type = content_type.unwrap_or_default();
-            take(
-                &queues,
-                &caller,
-                (id, lease),
-                &name,
-                content_type,
-                &mut body,
-            )
-            .await
+            let content_type = head
+                .headers
+                .get(header::CONTENT_TYPE)
+                .map_or(Ok(BYTES), |value| value.to_str())
+                .unwrap_or_default();
+            take(&queues, &caller, id, lease, &name, content_type, &mut body).await
         }
         (Err(error), _) | (_, Err(error)) => Err(error.into()),
     };
@@ -132,7 +127,8 @@ pub(super) async fn put_attachment(
 async fn take(
     queues: &Queues,
     caller: &Caller,
-    (id, lease): (TaskId, Lease),
+    id: TaskId,
+    lease: Lease,
     name: &str,
     content_type: &str,
     body: &mut Body,
@@ -151,7 +147,7 @@ async fn take(
 
 /// List a task's attachments
 ///
-/// Those that its completion named.
+/// The list has the attachments that the task's completion named.
 #[utoipa::path(get, path = "/v1/tasks/{id}/attachments", operation_id = "listAttachments", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:produce"]), ("token" = ["queue:read"])),
     params(("id" = String, Path, description = "The task's id.")),
@@ -173,9 +169,10 @@ pub(super) async fn list_attachments(
     Ok(Json(Attachments { items }).into_response())
 }
 
-/// Read an attachment
+/// Get an attachment
 ///
-/// The bytes as they were sent. An answer that breaks off, because the file is damaged, must not be used.
+/// The response has the bytes as they were sent. A response that is aborted because the file is
+/// damaged must not be used.
 #[utoipa::path(get, path = "/v1/tasks/{id}/attachments/{name}", operation_id = "getAttachment",
     tag = "queue", extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true))),
     security(("token" = ["queue:produce"]), ("token" = ["queue:read"])),
@@ -195,7 +192,7 @@ pub(super) async fn get_attachment(
     let id = queue::id(&id)?;
     rights::require_task(&queues, &caller, id, rights::RESULT).await?;
     let opening = queues.attachment(caller.tenant(), id, &name);
-    let Opened { attachment, file } = opening.await?;
+    let AttachmentFile { attachment, file } = opening.await?;
     let headers = [
         (header::CONTENT_TYPE, attachment.content_type.clone()),
         (header::CONTENT_LENGTH, attachment.size_bytes.to_string()),
@@ -245,8 +242,8 @@ impl Stream for FileBytes {
         let is_whole = self.left > 0 || self.crc32c == self.expected;
         if length == 0 || !is_whole {
             self.left = 0;
-            let damaged = std::io::Error::other("the file is not what was sent");
-            let message = "an attachment is damaged and its answer broken off";
+            let damaged = std::io::Error::other("the file differs from what was uploaded");
+            let message = "an attachment is damaged; its download was aborted";
             condition::occur("answers_broken_off", "attachments", &damaged, message);
             return Poll::Ready(Some(Err(damaged)));
         }

@@ -1,4 +1,5 @@
-//! The callbacks that have not arrived: those that are still to be sent, and those that were given up.
+//! The callbacks that have not arrived: those that are still to be sent, and those that were given
+//! up.
 
 use axum::extract::State;
 use egret_base::Timestamp;
@@ -12,17 +13,18 @@ use crate::extract::{Json, Query};
 use crate::problem::Problem;
 use crate::queue::{self, invalid, rights};
 
-/// Which callbacks to list.
+/// The callbacks to list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Page {
-    /// Only those in this state; without it those in `ready`, `leased`, `delayed` and `dead`.
+pub(super) struct CallbackListParams {
+    /// List only callbacks in this state; when absent, those in `ready`, `leased`, `delayed` and
+    /// `dead`.
     state: Option<String>,
-    /// How many on a page.
+    /// The maximum number of callbacks in a page.
     #[param(minimum = 1, maximum = 1_000, default = 100)]
     limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[serde(default)]
     #[param(value_type = Option<String>)]
     cursor: String,
@@ -40,17 +42,17 @@ pub(super) struct Callback {
     task_state: &'static str,
     /// The queue of that task.
     queue: String,
-    /// Host and port that it goes to.
+    /// Host and port of the receiver.
     #[schema(example = "hooks.example.org:443")]
     receiver: String,
-    /// Where it is: `dead` when it was given up.
+    /// The state of the callback; `dead` if it was given up.
     #[schema(schema_with = state_schema)]
     state: &'static str,
     /// Attempts begun.
     attempts: u16,
     /// Attempts before it is given up.
     max_attempts: u16,
-    /// When it is tried again, RFC 3339; of delayed ones.
+    /// When a delayed callback is retried, RFC 3339.
     #[schema(value_type = Option<String>, format = DateTime)]
     next_attempt_at: Option<Timestamp>,
     /// When it was delivered or given up, RFC 3339.
@@ -63,9 +65,9 @@ pub(super) struct Callback {
 /// A page of callbacks.
 #[derive(Serialize, ToSchema)]
 pub(super) struct CallbackList {
-    /// The callbacks. A page may hold fewer than asked for, or none, though there are more.
+    /// The callbacks. A page may have fewer than requested, or none, even if there are more.
     items: Vec<Callback>,
-    /// For the next page; null at the end.
+    /// The cursor of the next page; null at the end.
     next_cursor: Option<String>,
     /// Partitions that have failed, whose callbacks are missing here; absent when there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -93,25 +95,26 @@ impl From<CallbackView> for Callback {
 
 /// List callbacks
 ///
-/// Those of tasks in queues that the token may read, a page at a time: state by state, in each partition by
-/// partition. Without a state those that have not arrived.
+/// The list has the callbacks of tasks in queues that the token may read, ordered by state and then
+/// by partition. Without a state, it has the callbacks that have not been delivered.
 #[utoipa::path(get, path = "/v1/callbacks", operation_id = "listCallbacks", tag = "queue",
-    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:read"])), params(Page),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:read"])), params(CallbackListParams),
     responses((status = 200, description = "A page of callbacks.", body = CallbackList)))]
 pub(super) async fn list_callbacks(
     State(queues): State<Queues>,
     caller: Caller,
-    Query(page): Query<Page>,
+    Query(page): Query<CallbackListParams>,
 ) -> Result<Json<CallbackList>, Problem> {
     let state = page.state.map(|state| state.parse()).transpose();
     let state = state.map_err(|reason: String| invalid("state", reason))?;
     let limit = match page.limit {
-        Some(0) => return Err(invalid("limit", "0 would be a page of nothing").into()),
+        Some(0) => return Err(invalid("limit", "it must be at least 1").into()),
         limit => queue::page_limit(limit.unwrap_or(0))?,
     };
     let filter = rights::watch_filter(&caller);
-    let found = queues.callbacks(caller.tenant(), filter, state, limit, &page.cursor);
-    let found = found.await?;
+    let found = queues
+        .callbacks(caller.tenant(), filter, state, limit, &page.cursor)
+        .await?;
     Ok(Json(CallbackList {
         items: found.callbacks.into_iter().map(Callback::from).collect(),
         next_cursor: found.next,

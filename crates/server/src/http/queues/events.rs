@@ -17,7 +17,7 @@ use tokio::time::{Instant, Interval};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use utoipa::IntoParams;
 
-use super::Door;
+use super::QueuesState;
 use super::task::Change;
 use crate::access::Caller;
 use crate::error::RequestError;
@@ -25,27 +25,30 @@ use crate::extract::Query;
 use crate::problem::Problem;
 use crate::queue::Changes;
 
-/// How often a client that is told nothing hears that the server is there.
+/// Interval of keep-alive comments while there are no changes.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Which changes to tell; read by hand, as both may come more than once.
+/// The changes to send. `Filter` parses them, because both may be repeated.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[allow(dead_code, reason = "it documents what `Filter` reads")]
-pub(super) struct FilterParameters {
-    /// Only tasks of this queue; may be repeated.
+#[allow(
+    dead_code,
+    reason = "only documents the parameters that `Filter` reads"
+)]
+pub(super) struct EventFilterParams {
+    /// Send only changes of tasks of this queue. The parameter may be repeated.
     queue: Option<Vec<String>>,
-    /// Only changes into this state; may be repeated.
+    /// Send only changes to this state. The parameter may be repeated.
     state: Option<Vec<String>>,
 }
 
 #[derive(Default)]
-struct Filter {
+struct EventFilter {
     queues: Vec<String>,
     states: Vec<TaskState>,
 }
 
-impl Filter {
+impl EventFilter {
     fn read(parameters: Vec<(String, String)>) -> Result<Self, RequestError> {
         let place = "query";
         let mut filter = Self::default();
@@ -70,28 +73,28 @@ impl Filter {
     }
 }
 
-/// Watch tasks change
+/// Watch changes of tasks
 ///
-/// Server-sent events from now on: `change` with a task's new state, and `missed` with a number of changes
-/// before, where the reader was too slow. A comment comes every 15 seconds when there is nothing to tell. The
-/// stream ends when the server stops.
+/// The response is a stream of server-sent events from now on: `change` with a task's new state,
+/// and `missed` with the number of changes that were skipped because the client read too slowly. A
+/// comment is sent every 15 seconds without events. The stream ends when the server stops.
 #[utoipa::path(get, path = "/v1/tasks/events", operation_id = "watchTasks", tag = "queue",
     extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true))),
-    security(("token" = ["queue:read"])), params(FilterParameters),
+    security(("token" = ["queue:read"])), params(EventFilterParams),
     responses(
-        (status = 200, description = "The events; the data of a `change`:", body = Change,
+        (status = 200, description = "The events. The data of a `change` is:", body = Change,
             content_type = "text/event-stream"),
         (status = 404, description = "No queue has this name.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 429, description = "There are `queue.watchers_max` subscribers.", body = Problem,
+        (status = 429, description = "The limit of subscribers `queue.watchers_max` is reached.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn watch_tasks(
-    State(door): State<Door>,
+    State(door): State<QueuesState>,
     caller: Caller,
     Query(parameters): Query<Vec<(String, String)>>,
 ) -> Result<Response, Problem> {
-    let filter = Filter::read(parameters)?;
+    let filter = EventFilter::read(parameters)?;
     let begun = Changes::begin(&door.queues, &caller, &filter.queues, &filter.states);
     let events = Events {
         changes: begun.await?,
@@ -102,7 +105,7 @@ pub(super) async fn watch_tasks(
     Ok((kind, Body::from_stream(events)).into_response())
 }
 
-/// The body. Its first comment comes at once, so that a client knows that it is heard.
+/// The body. Its first comment is sent at once, so that the client knows that it is subscribed.
 struct Events {
     changes: Changes,
     keep_alive: Interval,

@@ -21,23 +21,23 @@ use crate::queue::{self, Atomicity};
 /// One task, or an array of up to 1,000.
 #[derive(Deserialize, ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it documents what `enqueue` reads")]
+#[expect(dead_code, reason = "only documents the body that `enqueue` reads")]
 pub(super) enum EnqueueRequest<'a> {
-    /// One.
+    /// One task.
     #[serde(borrow)]
     One(Box<TaskRequest<'a>>),
-    /// Several.
+    /// An array of tasks.
     Several(Vec<TaskRequest<'a>>),
 }
 
-/// At most one more than may be: of what is refused no more is kept.
+/// Parses at most one task more than [`BATCH_MAX`], and skips the rest: such a batch is refused.
 struct Tasks<'a>(Vec<TaskRequest<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Tasks<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Several;
+        struct TaskArrayVisitor;
 
-        impl<'de> Visitor<'de> for Several {
+        impl<'de> Visitor<'de> for TaskArrayVisitor {
             type Value = Vec<TaskRequest<'de>>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,7 +56,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Tasks<'a> {
             }
         }
 
-        from.deserialize_seq(Several).map(Self)
+        from.deserialize_seq(TaskArrayVisitor).map(Self)
     }
 }
 
@@ -65,16 +65,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Tasks<'a> {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EnqueueOptions {
-    /// Whether all tasks of the call are made or none.
+    /// Whether all tasks of the request are enqueued or none.
     #[serde(default)]
     atomic: bool,
 }
 
 /// Enqueue tasks
 ///
-/// One, or an array of up to 1,000 of which each is answered by itself. Those that refer to each other by
-/// `after` are made together or not at all; with `atomic` all of the call are. What is acknowledged is on disk,
-/// unless `queue.durability` says otherwise.
+/// The body has one task, or an array of up to 1,000 tasks, each with its own outcome. Tasks that
+/// refer to each other by `after` are enqueued together or not at all; with `atomic`, all tasks of
+/// the request are. Acknowledged tasks are on disk if `queue.durability` is `fsync`, the
+/// default.
 #[utoipa::path(post, path = "/v1/queues/{queue}/tasks", operation_id = "enqueueTasks", tag = "queue",
     security(("token" = ["queue:produce"]), ("token" = ["queue:write"])),
     params(
@@ -86,8 +87,8 @@ pub(super) struct EnqueueOptions {
     request_body = EnqueueRequest,
     responses(
         (status = 201, description = "The task was enqueued.", body = NewTask),
-        (status = 200, description = "Of one task: there was such a task already. Of an array: what became \
-            of each.", body = EnqueueOutcomes),
+        (status = 200, description = "For one task: a task with its unique key already existed. \
+            For an array: the outcome of each task.", body = EnqueueOutcomes),
         (status = 404, description = "No queue has this name.", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "The queue is draining.", body = Problem,
@@ -119,9 +120,10 @@ pub(super) async fn enqueue(
     let outcome = outcomes.into_iter().next();
     // An outcome is missing only where the engine is gone.
     let task = NewTask::from(outcome.unwrap_or(Err(QueueError::Stopping))?);
-    let status = match task.replayed {
-        true => StatusCode::OK,
-        false => StatusCode::CREATED,
+    let status = if task.replayed {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
     };
     Ok((status, Json(task)).into_response())
 }

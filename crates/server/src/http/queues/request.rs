@@ -12,34 +12,34 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::trace::TraceContext;
-use crate::queue::{Wanted, invalid};
+use crate::queue::{TaskInput, invalid};
 
 /// How the delay grows from one failed attempt to the next.
 #[derive(Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Backoff {
-    /// The same each time.
+    /// The same delay each time.
     Fixed,
     /// The first delay times the number of failed attempts.
     Linear,
-    /// Doubled with each failed attempt.
+    /// The delay is doubled with each failed attempt.
     Exponential,
 }
 
-/// What chance does to a delay.
+/// How a delay is randomized.
 #[derive(Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Jitter {
-    /// Nothing.
+    /// The delay is not randomized.
     None,
-    /// Anything from zero to the delay.
+    /// A random delay from zero to the full delay.
     Full,
-    /// Half of it, and up to as much again.
+    /// Half of the delay, plus a random part of the other half.
     Equal,
 }
 
-/// How long a task waits after a failed attempt. It is taken as a whole: what is absent in it is as in Egret's
-/// default, whatever the queue had before.
+/// How long a task waits after a failed attempt. The policy is replaced as a whole: absent fields
+/// have Egret's defaults, whatever the queue had before.
 #[derive(Clone, Copy, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RetryRequest {
@@ -49,7 +49,7 @@ pub(super) struct RetryRequest {
     base_ms: Option<u64>,
     /// The longest delay in milliseconds, no shorter than the first; 600000 when absent.
     max_ms: Option<u64>,
-    /// What chance does to it; `full` when absent.
+    /// How the delay is randomized; `full` when absent.
     jitter: Option<Jitter>,
 }
 
@@ -74,35 +74,35 @@ impl RetryRequest {
     }
 }
 
-/// When tasks that have ended are deleted: whichever comes first; zero is unlimited.
+/// When ended tasks are deleted: by age or by number, whichever comes first; zero is unlimited.
 #[derive(Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Retention {
-    /// Milliseconds after their end.
+    /// The maximum age after their end, in milliseconds.
     pub(super) age_ms: u64,
-    /// How many are kept in each partition of the queue.
+    /// The maximum number in each partition of the queue.
     pub(super) count: u64,
 }
 
-/// What a queue does unless a task says otherwise; what is absent stays as it is.
+/// The settings of a queue: defaults of its tasks, and limits; absent fields are unchanged.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct QueueRequest {
     /// Attempts before a task is dead.
     max_attempts: Option<u32>,
-    /// How long it waits between them.
+    /// How long a task waits between attempts.
     retry: Option<RetryRequest>,
     /// How long a lease lasts without a heartbeat, in milliseconds.
     lease_ms: Option<u64>,
-    /// The longest that an attempt may take, in milliseconds; zero: any time.
+    /// The longest duration of an attempt, in milliseconds; zero: unlimited.
     timeout_ms: Option<u64>,
-    /// Tasks leased at a time; zero: any number.
+    /// The maximum number of tasks leased at the same time; zero: unlimited.
     concurrency: Option<u32>,
-    /// The same for one ordering key.
+    /// The maximum number of tasks of one ordering key leased at the same time.
     key_concurrency: Option<u32>,
-    /// Tasks handed out in a second; zero: any number.
+    /// The maximum number of tasks leased per second; zero: unlimited.
     rate_per_second: Option<f64>,
-    /// Tasks handed out at once after a pause; zero: a second's worth.
+    /// The maximum number of tasks leased at once after idle time; zero: those of one second.
     rate_burst: Option<u32>,
     /// How long completed tasks are kept.
     completed: Option<Retention>,
@@ -144,68 +144,72 @@ impl QueueRequest {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskRequest<'a> {
-    /// What is to be worked on: any JSON. Without it and `payload_base64` the task has no payload.
+    /// The payload, any JSON. Without it and `payload_base64`, the task has no payload.
     #[serde(borrow, default, deserialize_with = "raw")]
     #[schema(value_type = Option<serde_json::Value>, example = json!({"to": "ada@example.com"}))]
     payload: Option<&'a RawValue>,
-    /// The same where it is bytes, in base64.
+    /// The payload as bytes, in base64.
     #[serde(default, deserialize_with = "base64")]
     #[schema(value_type = String)]
     payload_base64: Option<Vec<u8>>,
-    /// 0 to 9; 9 goes first.
+    /// The priority, from 0 to 9; 9 is the highest.
     #[schema(default = 5)]
     priority: Option<u32>,
-    /// Tasks with the same key are worked on one at a time (`key_concurrency` of the queue), a higher
-    /// priority first, those of one priority in the order in which they were enqueued. One that is delayed
-    /// or waits for others takes its place when it becomes ready.
+    /// Tasks with the same key are processed one at a time (`key_concurrency` of the queue), by
+    /// priority and then in the order in which they were enqueued. A task that is delayed or waits
+    /// for others gets its place when it becomes ready.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     ordering_key: Cow<'a, str>,
-    /// Not before this time, RFC 3339.
+    /// The time at which the task becomes ready, RFC 3339.
     #[schema(value_type = Option<String>, format = DateTime)]
     run_at: Option<Timestamp>,
-    /// Not before so many milliseconds have passed.
+    /// The delay until the task becomes ready, in milliseconds.
     #[serde(default)]
     delay_ms: u64,
-    /// Attempts before it is dead; as the queue says when absent.
+    /// Attempts before the task is dead; the queue's setting when absent.
     max_attempts: Option<u32>,
-    /// How long it waits between them, in place of the queue's whole policy; as the queue says when absent.
+    /// How long the task waits between attempts, which replaces the queue's whole policy; the
+    /// queue's policy when absent.
     retry: Option<RetryRequest>,
-    /// The longest that an attempt may take, in milliseconds; zero: as the queue says.
+    /// The longest duration of an attempt, in milliseconds; zero: the queue's setting.
     #[serde(default)]
     timeout_ms: u64,
-    /// A second task with this key (and ordering key) within the window is not enqueued: the answer
-    /// is the first one, with `replayed`, also when that one is dead, has ended otherwise or was deleted.
+    /// A second task with this key (and ordering key) within the window is not enqueued: the
+    /// response has the id of the first one, with `replayed`, also if that one is dead, has ended
+    /// otherwise or was deleted.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     unique_key: Cow<'a, str>,
-    /// How long the unique key is remembered, in milliseconds; zero: as the queue says.
+    /// How long the unique key is remembered, in milliseconds; zero: the queue's setting.
     #[serde(default)]
     unique_window_ms: u64,
-    /// For people to find it by.
+    /// Tags by which tasks can be listed.
     #[serde(default)]
     tags: Vec<String>,
-    /// Names and values, handed to the worker.
+    /// Names and values that are passed to the worker.
     #[serde(default)]
     metadata: BTreeMap<String, String>,
-    /// W3C trace context, handed to the worker; the header of this name when absent.
+    /// W3C trace context that is passed to the worker; the header of this name when absent.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     traceparent: Cow<'a, str>,
-    /// W3C trace context, handed to the worker; the header of this name when `traceparent` is absent.
+    /// W3C trace context that is passed to the worker; the header of this name when `traceparent`
+    /// is absent.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     tracestate: Cow<'a, str>,
-    /// Told by POST when the task has ended. Unless `queue.callback_private` is set, an address that is not
-    /// public is refused here; a name is looked up when the callback is sent.
+    /// The URL that gets a POST request when the task has ended. Unless `queue.callback_private` is
+    /// set, an address that is not public is refused here; a host name is resolved when the
+    /// callback is sent.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     callback_url: Cow<'a, str>,
-    /// Ids of tasks that must complete before, or this one is cancelled; `#0`, `#1` … name tasks at that
-    /// place of the same array.
+    /// Ids of tasks that must complete before this one; if one does not complete, this task is
+    /// cancelled. `#0`, `#1` … refer to tasks of the same array by index.
     #[serde(default)]
     after: Vec<String>,
-    /// The queue, where it is not the one of the path.
+    /// The queue, if it is not the one of the path.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     queue: Cow<'a, str>,
@@ -217,14 +221,14 @@ impl TaskRequest<'_> {
         &'s self,
         queue: &'s str,
         trace: &'s TraceContext,
-    ) -> Result<Wanted<'s>, QueueError> {
+    ) -> Result<TaskInput<'s>, QueueError> {
         let (payload, format) = content("payload", self.payload, self.payload_base64.as_deref())?;
         let (traceparent, tracestate) = match &*self.traceparent {
             "" if self.tracestate.is_empty() => trace.texts(),
             own => (own, &*self.tracestate),
         };
         let pairs = self.metadata.iter();
-        Ok(Wanted {
+        Ok(TaskInput {
             queue: match &*self.queue {
                 "" => queue,
                 own => own,
@@ -260,7 +264,7 @@ fn moment(at: Timestamp) -> Result<u64, QueueError> {
     }
 }
 
-/// What somebody sends as JSON or as base64.
+/// A payload or result with its format: JSON, or bytes that were sent in base64. Not both.
 pub(super) fn content<'s>(
     what: &'static str,
     json: Option<&'s RawValue>,
@@ -269,7 +273,7 @@ pub(super) fn content<'s>(
     match (json, bytes) {
         (Some(_), Some(_)) => Err(invalid(
             what,
-            format!("it is given as JSON and as {what}_base64: give one of them"),
+            format!("it cannot be combined with {what}_base64: give one of the two"),
         )),
         (Some(json), None) => Ok((json.get().as_bytes(), Format::Json)),
         (None, bytes) => Ok((bytes.unwrap_or_default(), Format::Bytes)),
@@ -293,7 +297,7 @@ pub(super) fn base64<'de, D: Deserializer<'de>>(
     decoded.transpose().map_err(wrong)
 }
 
-/// Which tasks to delete.
+/// The tasks to delete.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PurgeRequest {
@@ -303,27 +307,28 @@ pub(super) struct PurgeRequest {
     pub(super) states: Vec<String>,
 }
 
-/// Which dead tasks to put back.
+/// The dead tasks to requeue.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RequeueRequest {
-    /// How many, the oldest first; all when absent.
+    /// The maximum number of tasks, the oldest first; all when absent.
     #[schema(minimum = 1)]
     pub(super) limit: Option<u64>,
 }
 
-/// How to take tasks.
+/// A request for tasks.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimRequest<'a> {
-    /// How many at most.
+    /// The maximum number of tasks.
     #[schema(default = 1)]
     pub(super) max: Option<u32>,
-    /// Who works, for people to read.
+    /// The name of the worker, shown in the history of tasks.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     pub(super) worker: Cow<'a, str>,
-    /// How long the leases last without a heartbeat, in milliseconds; as the queue says when absent.
+    /// How long the leases last without a heartbeat, in milliseconds; the queue's setting when
+    /// absent.
     pub(super) lease_ms: Option<u64>,
     /// How long to wait for the first task, in milliseconds.
     #[serde(default)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use egret_base::Timestamp;
-use egret_queue::{Missed, NewSchedule, QueueError, Queues, ScheduleView};
+use egret_queue::{MissedTickPolicy, NewSchedule, QueueError, Queues, ScheduleView};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -21,32 +21,33 @@ use crate::extract::{Json, JsonText, Nothing, Path};
 use crate::problem::Problem;
 use crate::queue::{invalid, rights};
 
-/// Coming runs that are told.
+/// Number of coming runs that are shown.
 const RUNS_TOLD: usize = 5;
 
-/// What becomes of runs that were missed while Egret was down.
+/// What to do about runs that were missed while Egret was down.
 #[derive(Clone, Copy, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum MissedRuns {
-    /// They are left out.
+    /// The missed runs are skipped.
     #[default]
     Skip,
-    /// One task stands for all of them.
+    /// One task is created for all missed runs.
     One,
-    /// A task for each, up to 1,000.
+    /// A task is created for each missed run, up to 1,000.
     All,
 }
 
-/// A schedule to be made, or what the one of this name is to be like from now on.
+/// A new schedule, or the replacement of the existing one of this name.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScheduleRequest<'a> {
-    /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first; or `@hourly`,
-    /// `@daily`, `@weekly`, `@monthly`, `@yearly`. Of two fields of days that are both given either suffices.
+    /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first; or
+    /// `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. If both fields of days are given, a
+    /// match of either suffices.
     #[serde(borrow)]
     #[schema(value_type = String, example = "30 8 * * MON-FRI")]
     cron: Cow<'a, str>,
-    /// A name of the IANA database; UTC when absent.
+    /// The time zone, a name of the IANA database; UTC when absent.
     #[serde(borrow, default)]
     #[schema(value_type = String, example = "Europe/Zurich")]
     time_zone: Cow<'a, str>,
@@ -54,16 +55,16 @@ pub(super) struct ScheduleRequest<'a> {
     #[serde(borrow)]
     #[schema(value_type = String, example = "reports")]
     queue: Cow<'a, str>,
-    /// What each task is like. It has no time, no unique key and no other tasks to wait for.
+    /// The task of each run. It cannot have a time, a unique key or tasks to wait for.
     #[serde(borrow)]
     task: Option<Box<TaskRequest<'a>>>,
-    /// What becomes of runs that were missed while Egret was down; `skip` when absent.
+    /// What to do about runs that were missed while Egret was down; `skip` when absent.
     missed: Option<MissedRuns>,
-    /// Whether it rests; as before when absent.
+    /// Whether the schedule is paused; unchanged when absent.
     paused: Option<bool>,
 }
 
-/// A task per tick of a cron expression.
+/// A schedule, which creates a task at each run of a cron expression.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Schedule<'a> {
     /// Its name, unique within the tenant.
@@ -78,60 +79,60 @@ pub(super) struct Schedule<'a> {
     /// The queue of its tasks.
     #[schema(example = "reports")]
     queue: &'a str,
-    /// What each task is like.
+    /// The task of each run.
     task: ScheduledTask<'a>,
-    /// What becomes of runs that were missed while Egret was down.
+    /// What to do about runs that were missed while Egret was down.
     missed: MissedRuns,
-    /// Whether it rests.
+    /// Whether the schedule is paused.
     paused: bool,
-    /// The run to come, RFC 3339; null where none comes.
+    /// The next run, RFC 3339; null if there is none.
     #[schema(value_type = Option<String>, format = DateTime)]
     next_at: Option<Timestamp>,
     /// The next five runs, RFC 3339.
     #[schema(value_type = Vec<String>)]
     next_runs: Vec<Timestamp>,
-    /// The run before, RFC 3339; null where there was none.
+    /// The last run, RFC 3339; null if there was none.
     #[schema(value_type = Option<String>, format = DateTime)]
     last_at: Option<Timestamp>,
-    /// The task of that run; null while it waits.
+    /// The task of the last run; null while the run waits.
     last_task: Option<String>,
-    /// Whether that run waits until the tenant, which is at its limit on tasks, has room for one.
+    /// Whether the last run waits because the tenant has reached its limit of tasks.
     waiting: bool,
 }
 
-/// What a schedule's tasks are like, as far as it was said.
+/// The task of a schedule, with the fields that were given.
 #[derive(Serialize, ToSchema)]
 struct ScheduledTask<'a> {
-    /// What is to be worked on, where it is JSON.
+    /// The payload, if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<&'a RawValue>,
-    /// The same where it is bytes, in base64.
+    /// The payload in base64, if it is not JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
-    /// 0 to 9; 9 goes first.
+    /// The priority, from 0 to 9; 9 is the highest.
     priority: u8,
     /// Its ordering key.
     #[serde(skip_serializing_if = "Option::is_none")]
     ordering_key: Option<&'a str>,
-    /// Attempts before it is dead, where it is not the queue's number.
+    /// Attempts before the task is dead, if the queue's setting is overridden.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u16>,
-    /// How long it waits between them, where it is not as the queue says.
+    /// How long the task waits between attempts, if the queue's policy is overridden.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry: Option<Retry>,
-    /// The longest that an attempt may take, in milliseconds, where it is not as the queue says.
+    /// The longest duration of an attempt, in milliseconds, if the queue's setting is overridden.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
-    /// Whether payload, tags and metadata are left out: a list has at most 8 MiB of them. The schedule by its name
-    /// has them.
+    /// Whether payload, tags and metadata are omitted: a list has at most 8 MiB of them. Getting
+    /// the schedule by its name returns them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     omitted: bool,
-    /// For people to find it by.
+    /// Tags by which tasks can be listed.
     tags: &'a [String],
     /// Names and values.
     metadata: &'a BTreeMap<String, String>,
-    /// Told by POST when it has ended.
+    /// The URL that gets a POST request when the task has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     callback_url: Option<&'a str>,
 }
@@ -166,9 +167,9 @@ impl<'a> From<&'a ScheduleView> for Schedule<'a> {
                 callback_url: text(&view.callback_url),
             },
             missed: match view.missed {
-                Missed::Skip => MissedRuns::Skip,
-                Missed::One => MissedRuns::One,
-                Missed::All => MissedRuns::All,
+                MissedTickPolicy::Skip => MissedRuns::Skip,
+                MissedTickPolicy::One => MissedRuns::One,
+                MissedTickPolicy::All => MissedRuns::All,
             },
             paused: view.paused,
             next_at: upcoming.first().map(|run| at(*run)),
@@ -186,8 +187,8 @@ fn shown(view: &ScheduleView) -> Response {
 
 /// List the schedules
 ///
-/// Those of the caller's tenant whose queues the token may read, in order of names. Beyond 8 MiB of payloads, tags and
-/// metadata these are left out.
+/// The list has the schedules of the caller's tenant whose queues the token may read, in order of
+/// names. Payloads, tags and metadata beyond 8 MiB are omitted.
 #[utoipa::path(get, path = "/v1/schedules", operation_id = "listSchedules", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:read"])),
     responses((status = 200, description = "The schedules.", body = ScheduleList)))]
@@ -205,19 +206,19 @@ pub(super) async fn list_schedules(
     Ok(Json(ScheduleList { items }).into_response())
 }
 
-/// Make a schedule, or change one
+/// Create or replace a schedule
 ///
-/// One that exists is as given from now on. The name is made of letters as a queue's is.
+/// An existing schedule is replaced. The rules for its name are those of queues.
 #[utoipa::path(put, path = "/v1/schedules/{schedule}", operation_id = "putSchedule", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("schedule" = String, Path, description = "Its name.")),
+    params(("schedule" = String, Path, description = "The schedule's name.")),
     request_body = ScheduleRequest,
     responses(
-        (status = 201, description = "The schedule was made.", body = Schedule),
-        (status = 200, description = "It existed, and is as given now.", body = Schedule),
-        (status = 404, description = "There is no such queue.", body = Problem,
+        (status = 201, description = "The schedule was created.", body = Schedule),
+        (status = 200, description = "The schedule existed, and was replaced.", body = Schedule),
+        (status = 404, description = "The queue does not exist.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 429, description = "A limit on schedules, or on bytes, is reached.", body = Problem,
+        (status = 429, description = "A limit on schedules or on their bytes is reached.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn put_schedule(
@@ -242,9 +243,9 @@ pub(super) async fn put_schedule(
         time_zone: &request.time_zone,
         queue: &request.queue,
         missed: match request.missed.unwrap_or_default() {
-            MissedRuns::Skip => Missed::Skip,
-            MissedRuns::One => Missed::One,
-            MissedRuns::All => Missed::All,
+            MissedRuns::Skip => MissedTickPolicy::Skip,
+            MissedRuns::One => MissedTickPolicy::One,
+            MissedRuns::All => MissedTickPolicy::All,
         },
         paused: match request.paused {
             Some(paused) => paused,
@@ -255,10 +256,10 @@ pub(super) async fn put_schedule(
     if let Some(task) = &request.task {
         let wanted = task.wanted("", &untraced)?;
         if !wanted.queue.is_empty() {
-            return Err(invalid("task.queue", "it is named beside the task").into());
+            return Err(invalid("task.queue", "set `queue` of the schedule instead").into());
         }
         if !wanted.after.is_empty() {
-            return Err(invalid("after", "a task of a schedule has none").into());
+            return Err(invalid("after", "it cannot be set on the task of a schedule").into());
         }
         schedule.task = wanted.task;
     }
@@ -270,10 +271,10 @@ pub(super) async fn put_schedule(
     Ok((status, shown(&view)).into_response())
 }
 
-/// Look at a schedule
+/// Get a schedule
 #[utoipa::path(get, path = "/v1/schedules/{schedule}", operation_id = "getSchedule", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:read"])),
-    params(("schedule" = String, Path, description = "Its name.")),
+    params(("schedule" = String, Path, description = "The schedule's name.")),
     responses(
         (status = 200, description = "The schedule.", body = Schedule),
         (status = 404, description = "No schedule has this name.", body = Problem,
@@ -290,12 +291,12 @@ pub(super) async fn get_schedule(
 
 /// Delete a schedule
 ///
-/// The tasks that it has made stay.
+/// The tasks that it has created stay.
 #[utoipa::path(delete, path = "/v1/schedules/{schedule}", operation_id = "deleteSchedule",
     tag = "queue", extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("schedule" = String, Path, description = "Its name.")),
+    params(("schedule" = String, Path, description = "The schedule's name.")),
     responses(
-        (status = 204, description = "It is deleted."),
+        (status = 204, description = "The schedule is deleted."),
         (status = 404, description = "No schedule has this name.", body = Problem,
             content_type = "application/problem+json"),
     ))]
@@ -309,12 +310,12 @@ pub(super) async fn delete_schedule(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Let a schedule rest
+/// Pause a schedule
 ///
-/// It makes no task until it is resumed.
+/// The schedule creates no task until it is resumed.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/pause", operation_id = "pauseSchedule",
     tag = "queue", extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("schedule" = String, Path, description = "Its name.")),
+    params(("schedule" = String, Path, description = "The schedule's name.")),
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "The schedule as it is now.", body = Schedule),
@@ -334,10 +335,10 @@ pub(super) async fn pause_schedule(
 
 /// Resume a schedule
 ///
-/// It goes on with the next run from now.
+/// The schedule continues with the next run from now.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/resume", operation_id = "resumeSchedule",
     tag = "queue", extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
-    params(("schedule" = String, Path, description = "Its name.")),
+    params(("schedule" = String, Path, description = "The schedule's name.")),
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "The schedule as it is now.", body = Schedule),

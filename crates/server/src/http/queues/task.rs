@@ -1,14 +1,14 @@
-//! What callers get to see of tasks.
+//! Tasks as responses show them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use egret_base::{Coded, Timestamp};
+use egret_base::{CodedError, Timestamp};
 use egret_queue::model::{self, TaskId, TaskState};
 use egret_queue::{
-    AttemptView, Enqueued, Format, OwnedTask, QueueError, TaskChange, TaskPage, TaskView,
+    AttemptView, EnqueueReceipt, Format, OwnedTask, QueueError, TaskChange, TaskPage, TaskView,
 };
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -20,7 +20,8 @@ use super::attachments::Attachment;
 use crate::openapi::one_of;
 use crate::problem::detail_of;
 
-/// A task with its attempts. Payload and result are left out where they are empty or were not asked for.
+/// A task with its attempts. Payload and result are omitted if they are empty or were not
+/// requested.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Task<'a> {
     /// Its id.
@@ -29,20 +30,20 @@ pub(super) struct Task<'a> {
     id: TaskId,
     /// Its queue's name.
     queue: &'a str,
-    /// Where it is in its life.
+    /// The state of the task.
     #[schema(schema_with = state_schema)]
     state: &'static str,
-    /// 0 to 9; 9 goes first.
+    /// The priority, from 0 to 9; 9 is the highest.
     priority: u8,
     /// Its ordering key.
     ordering_key: Option<&'a str>,
     /// When it was enqueued, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// When it becomes ready, RFC 3339; of delayed tasks.
+    /// When a delayed task becomes ready, RFC 3339.
     #[schema(value_type = Option<String>, format = DateTime)]
     run_at: Option<Timestamp>,
-    /// When its lease ends, RFC 3339; of leased tasks.
+    /// When the lease of a leased task ends, RFC 3339.
     #[schema(value_type = Option<String>, format = DateTime)]
     lease_until: Option<Timestamp>,
     /// When it ended, RFC 3339.
@@ -52,29 +53,29 @@ pub(super) struct Task<'a> {
     attempts: u16,
     /// Attempts before it is dead.
     max_attempts: u16,
-    /// The last ones, the oldest first.
+    /// The latest attempts, the oldest first.
     history: Vec<Attempt<'a>>,
-    /// What is to be worked on, where it is JSON.
+    /// The payload, if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<&'a RawValue>,
-    /// The same where it is bytes, in base64.
+    /// The payload in base64, if it is not JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
-    /// What came of it, where it is JSON.
+    /// The result, if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     result: Option<&'a RawValue>,
-    /// The same where it is bytes, in base64.
+    /// The result in base64, if it is not JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     result_base64: Option<String>,
-    /// What came of it beside, each to be read by its name.
+    /// The attachments of the result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Vec<Attachment>>)]
     attachments: Vec<Attachment<'a>>,
-    /// Of the last attempt that failed.
+    /// The error of the last failed attempt.
     error: Option<&'a str>,
-    /// For people to find it by.
+    /// Tags by which tasks can be listed.
     tags: &'a [String],
     /// Names and values.
     metadata: &'a BTreeMap<String, String>,
@@ -82,7 +83,7 @@ pub(super) struct Task<'a> {
     traceparent: Option<&'a str>,
     /// W3C trace context.
     tracestate: Option<&'a str>,
-    /// Told by POST when it has ended.
+    /// The URL that gets a POST request when the task has ended.
     callback_url: Option<&'a str>,
     /// The tasks that it still waits for.
     after: Vec<String>,
@@ -93,11 +94,11 @@ pub(super) struct Task<'a> {
 /// An attempt at a task.
 #[derive(Serialize, ToSchema)]
 struct Attempt<'a> {
-    /// From 1.
+    /// Its number, from 1.
     number: u16,
-    /// Who worked.
+    /// Name of the worker.
     worker: Option<&'a str>,
-    /// When it began, RFC 3339.
+    /// When it started, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     started_at: Timestamp,
     /// When it ended, RFC 3339; null while it runs.
@@ -106,7 +107,7 @@ struct Attempt<'a> {
     /// How it ended; null while it runs.
     #[schema(schema_with = outcome_schema)]
     outcome: Option<&'a str>,
-    /// What the worker said.
+    /// The error that the worker reported.
     error: Option<&'a str>,
 }
 
@@ -115,7 +116,7 @@ struct Attempt<'a> {
 pub(super) struct TaskList<'a> {
     /// The tasks.
     items: Vec<Task<'a>>,
-    /// For the next page; null at the end.
+    /// The cursor of the next page; null at the end.
     next_cursor: Option<&'a str>,
     /// Partitions that have failed, whose tasks are missing here; absent when there are none.
     #[serde(skip_serializing_if = "<[usize]>::is_empty")]
@@ -180,7 +181,7 @@ impl<'a> From<&'a AttemptView> for Attempt<'a> {
     }
 }
 
-/// A task that the caller holds from here on.
+/// A task that is leased to the caller.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LeasedTask<'a> {
     /// Its id.
@@ -189,36 +190,37 @@ pub(super) struct LeasedTask<'a> {
     id: TaskId,
     /// Its queue's name.
     queue: &'a str,
-    /// Proof of the lease; completing it and so on needs it.
+    /// The lease, which every report about the task must carry.
     #[serde(serialize_with = "as_text")]
     #[schema(value_type = String, example = "0a1700000000002a0000000300000007")]
     lease: model::Lease,
     /// When the lease ends unless there is a heartbeat, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     lease_until: Timestamp,
-    /// How long it lasts, in milliseconds; send a heartbeat at a third of it.
+    /// The duration of the lease, in milliseconds; send a heartbeat after a third of it.
     lease_ms: u64,
-    /// The longest that the attempt may take, heartbeats or not, in milliseconds; zero: any time.
+    /// The longest duration of the attempt, regardless of heartbeats, in milliseconds; zero:
+    /// unlimited.
     timeout_ms: u64,
-    /// Which attempt this is, from 1.
+    /// The number of the attempt, from 1.
     attempt: u16,
     /// Attempts before it is dead.
     max_attempts: u16,
-    /// 0 to 9.
+    /// The priority, from 0 to 9; 9 is the highest.
     priority: u8,
     /// When it was enqueued, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// What is to be worked on, where it is JSON.
+    /// The payload, if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<&'a RawValue>,
-    /// The same where it is bytes, in base64.
+    /// The payload in base64, if it is not JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
     /// Its ordering key.
     ordering_key: Option<&'a str>,
-    /// For people to find it by.
+    /// Tags by which tasks can be listed.
     tags: Vec<&'a str>,
     /// Names and values.
     metadata: BTreeMap<&'a str, &'a str>,
@@ -228,7 +230,7 @@ pub(super) struct LeasedTask<'a> {
     tracestate: Option<&'a str>,
 }
 
-/// What a claim got; none where there was nothing to do.
+/// The leased tasks; none if no task was ready.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LeasedTasks<'a> {
     /// The tasks.
@@ -268,13 +270,13 @@ pub(super) struct NewTask {
     #[serde(serialize_with = "as_text")]
     #[schema(value_type = String)]
     id: TaskId,
-    /// Whether there was a task with this unique key already: the id is the first one's, which may be dead,
-    /// have ended otherwise, or be gone.
+    /// Whether a task with this unique key already existed: the id is that of the first one, which
+    /// may be dead, have ended otherwise, or be deleted.
     pub(super) replayed: bool,
 }
 
-impl From<Enqueued> for NewTask {
-    fn from(enqueued: Enqueued) -> Self {
+impl From<EnqueueReceipt> for NewTask {
+    fn from(enqueued: EnqueueReceipt) -> Self {
         Self {
             id: enqueued.id,
             replayed: enqueued.replayed,
@@ -282,28 +284,28 @@ impl From<Enqueued> for NewTask {
     }
 }
 
-/// What became of one task of several: it was enqueued, or there is an error.
+/// The outcome of one task of several: it was enqueued, or there is an error.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum EnqueueOutcome {
-    /// It was enqueued.
+    /// The task was enqueued.
     Enqueued(NewTask),
-    /// It was not.
+    /// The task was not enqueued.
     Refused {
-        /// Why it was not enqueued.
+        /// Why the task was not enqueued.
         error: Refusal,
     },
 }
 
-/// What became of the tasks, in their order.
+/// The outcomes of several tasks, in the order of the request.
 #[derive(Serialize, ToSchema)]
 pub(super) struct EnqueueOutcomes {
     /// The outcomes.
     pub(super) items: Vec<EnqueueOutcome>,
 }
 
-impl From<Result<Enqueued, QueueError>> for EnqueueOutcome {
-    fn from(outcome: Result<Enqueued, QueueError>) -> Self {
+impl From<Result<EnqueueReceipt, QueueError>> for EnqueueOutcome {
+    fn from(outcome: Result<EnqueueReceipt, QueueError>) -> Self {
         match outcome {
             Ok(enqueued) => Self::Enqueued(enqueued.into()),
             Err(error) => Self::Refused {
@@ -313,17 +315,17 @@ impl From<Result<Enqueued, QueueError>> for EnqueueOutcome {
     }
 }
 
-/// What became of one report: nothing more to say, or an error.
+/// The outcome of one report.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ReportOutcome {
-    /// Whether it counts.
+    /// Whether the report was accepted.
     accepted: bool,
-    /// Why it does not.
+    /// Why the report was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Refusal>,
 }
 
-/// What became of the reports, in their order.
+/// The outcomes of several reports, in the order of the request.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ReportOutcomes {
     /// The outcomes.
@@ -347,7 +349,7 @@ pub(super) struct Refusal {
     code: &'static str,
     /// What failed, with which value, and what to do.
     detail: String,
-    /// Whether the same may succeed later without being changed.
+    /// Whether the same item may succeed later without changes.
     retryable: bool,
 }
 
@@ -361,19 +363,19 @@ impl From<&QueueError> for Refusal {
     }
 }
 
-/// A task came into a state.
+/// A change of a task's state.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Change<'a> {
-    /// Which task.
+    /// Id of the task.
     #[serde(serialize_with = "as_text")]
     #[schema(value_type = String)]
     id: TaskId,
     /// Its queue's name.
     queue: &'a str,
-    /// The state.
+    /// The new state of the task.
     #[schema(schema_with = state_schema)]
     state: &'static str,
-    /// When, RFC 3339.
+    /// Time of the change, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
     /// Attempts begun.
@@ -420,7 +422,7 @@ pub(super) fn moment(unix_ms: u64) -> Option<Timestamp> {
 }
 
 pub(super) fn state_schema() -> Object {
-    one_of(&TaskState::TEXTS, "Where the task is in its life.")
+    one_of(&TaskState::TEXTS, "The state of the task.")
 }
 
 fn outcome_schema() -> Object {

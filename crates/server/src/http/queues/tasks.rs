@@ -7,31 +7,31 @@ use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Door;
+use super::QueuesState;
 use super::task::{Task, TaskList};
 use crate::access::Caller;
 use crate::extract::{Json, Nothing, Path, Query};
 use crate::problem::Problem;
 use crate::queue::{self, invalid, rights};
 
-/// How long a wait lasts when nobody says.
+/// How long a wait lasts by default.
 const WAIT_MS_DEFAULT: u64 = 30_000;
 
-/// Which tasks to list.
+/// The tasks to list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Page {
-    /// Only those in this state.
+pub(super) struct TaskListParams {
+    /// List only tasks in this state.
     state: Option<String>,
-    /// Only those that carry this tag.
+    /// List only tasks with this tag.
     #[serde(default)]
     #[param(value_type = Option<String>)]
     tag: String,
-    /// How many on a page.
+    /// The maximum number of tasks in a page.
     #[param(minimum = 1, maximum = 1_000, default = 100)]
     limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[serde(default)]
     #[param(value_type = Option<String>)]
     cursor: String,
@@ -39,11 +39,11 @@ pub(super) struct Page {
 
 /// List tasks
 ///
-/// Those of a queue, a page at a time, without payloads and results: state by state, in each partition by
-/// partition, there in the order in which they came into the state. They are not sorted by time.
+/// The list has the tasks of a queue, without payloads and results. They are ordered by state, then
+/// by partition, then by the order in which they entered the state; they are not sorted by time.
 #[utoipa::path(get, path = "/v1/queues/{queue}/tasks", operation_id = "listTasks", tag = "queue",
     security(("token" = ["queue:read"])),
-    params(("queue" = String, Path, description = "The queue's name."), Page),
+    params(("queue" = String, Path, description = "The queue's name."), TaskListParams),
     responses(
         (status = 200, description = "A page of tasks.", body = TaskList),
         (status = 404, description = "No queue has this name.", body = Problem,
@@ -53,23 +53,24 @@ pub(super) async fn list_tasks(
     State(queues): State<Queues>,
     caller: Caller,
     Path(name): Path<String>,
-    Query(page): Query<Page>,
+    Query(page): Query<TaskListParams>,
 ) -> Result<Response, Problem> {
     let state = page.state.map(|state| state.parse()).transpose();
     let state = state.map_err(|reason: String| invalid("state", reason))?;
     let limit = match page.limit {
-        Some(0) => return Err(invalid("limit", "0 would be a page of nothing").into()),
+        Some(0) => return Err(invalid("limit", "it must be at least 1").into()),
         limit => queue::page_limit(limit.unwrap_or(0))?,
     };
-    let found = queues.tasks(
-        caller.tenant(),
-        &name,
-        state,
-        &page.tag,
-        limit,
-        &page.cursor,
-    );
-    let found = found.await?;
+    let found = queues
+        .tasks(
+            caller.tenant(),
+            &name,
+            state,
+            &page.tag,
+            limit,
+            &page.cursor,
+        )
+        .await?;
     Ok(Json(TaskList::from(&found)).into_response())
 }
 
@@ -77,20 +78,20 @@ fn shown(view: &TaskView) -> Response {
     Json(Task::from(view)).into_response()
 }
 
-/// How much of a task to show.
+/// The parts of a task to return.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Look {
-    /// Whether to leave payload and result out.
+pub(super) struct TaskInclude {
+    /// Whether to omit payload and result.
     #[serde(default)]
     brief: bool,
 }
 
-/// Look at a task
+/// Get a task by id
 #[utoipa::path(get, path = "/v1/tasks/{id}", operation_id = "getTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:produce"]), ("token" = ["queue:read"])),
-    params(("id" = String, Path, description = "Its id."), Look),
+    params(("id" = String, Path, description = "Its id."), TaskInclude),
     responses(
         (status = 200, description = "The task.", body = Task),
         (status = 404, description = "No task has this id.", body = Problem,
@@ -100,11 +101,12 @@ pub(super) async fn get_task(
     State(queues): State<Queues>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(look): Query<Look>,
+    Query(look): Query<TaskInclude>,
 ) -> Result<Response, Problem> {
-    let detail = match look.brief {
-        true => Detail::Brief,
-        false => Detail::Whole,
+    let detail = if look.brief {
+        Detail::Brief
+    } else {
+        Detail::Whole
     };
     let id = queue::id(&id)?;
     rights::require_task(&queues, &caller, id, rights::RESULT).await?;
@@ -112,33 +114,34 @@ pub(super) async fn get_task(
     Ok(shown(&view))
 }
 
-/// How long to wait.
+/// The parameters of waiting.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Patience {
-    /// How long at most, in milliseconds.
+pub(super) struct WaitParams {
+    /// The longest time to wait, in milliseconds.
     #[param(maximum = 60_000, default = 30_000)]
     wait_ms: Option<u64>,
 }
 
 /// Wait for a task
 ///
-/// Answers when it has ended, or with the task as it is when the time is over.
+/// The response is sent when the task has ended or the time is over; it has the task in its present
+/// state.
 #[utoipa::path(get, path = "/v1/tasks/{id}/wait", operation_id = "waitTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true))),
     security(("token" = ["queue:produce"]), ("token" = ["queue:read"])),
-    params(("id" = String, Path, description = "Its id."), Patience),
+    params(("id" = String, Path, description = "Its id."), WaitParams),
     responses(
         (status = 200, description = "The task.", body = Task),
         (status = 404, description = "No task has this id.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn wait_task(
-    State(door): State<Door>,
+    State(door): State<QueuesState>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(patience): Query<Patience>,
+    Query(patience): Query<WaitParams>,
 ) -> Result<Response, Problem> {
     let id = queue::id(&id)?;
     let patience = queue::patience(patience.wait_ms.unwrap_or(WAIT_MS_DEFAULT))?;
@@ -150,8 +153,8 @@ pub(super) async fn wait_task(
 
 /// Cancel a task
 ///
-/// One that has not ended. A worker that holds it is told. The answer has payload and result only for a token that
-/// may read the task.
+/// A task that has not ended is cancelled. A worker that holds it is notified. The response has
+/// payload and result only for a token that may read the task.
 #[utoipa::path(post, path = "/v1/tasks/{id}/cancel", operation_id = "cancelTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),
@@ -160,7 +163,7 @@ pub(super) async fn wait_task(
         (status = 200, description = "The task as it is now.", body = Task),
         (status = 404, description = "No task has this id.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It has ended.", body = Problem,
+        (status = 409, description = "The task has ended.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn cancel_task(
@@ -176,11 +179,11 @@ pub(super) async fn cancel_task(
     Ok(shown(&view))
 }
 
-/// Put a task back
+/// Requeue a task
 ///
-/// A dead or cancelled one: it is ready at once, with its attempts at zero, and waits for no other task any
-/// longer. Tasks that were cancelled because it did not complete stay cancelled. The answer has payload and result
-/// only for a token that may read the task.
+/// A dead or cancelled task is ready at once, with zero attempts, and no longer waits for other
+/// tasks. Tasks that were cancelled because it did not complete stay cancelled. The response has
+/// payload and result only for a token that may read the task.
 #[utoipa::path(post, path = "/v1/tasks/{id}/requeue", operation_id = "requeueTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),
@@ -189,7 +192,7 @@ pub(super) async fn cancel_task(
         (status = 200, description = "The task as it is now.", body = Task),
         (status = 404, description = "No task has this id.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "It is neither dead nor cancelled.", body = Problem,
+        (status = 409, description = "The task is neither dead nor cancelled.", body = Problem,
             content_type = "application/problem+json"),
         (status = 429, description = "There is no room for the callback of the task.", body = Problem,
             content_type = "application/problem+json"),
@@ -209,15 +212,15 @@ pub(super) async fn requeue_task(
 
 /// Delete a task
 ///
-/// One that no worker holds; or a callback by its id, unless it is being sent.
+/// A task that no worker holds is deleted, or a callback by its id unless it is being sent.
 #[utoipa::path(delete, path = "/v1/tasks/{id}", operation_id = "deleteTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),
     responses(
-        (status = 204, description = "It is deleted."),
+        (status = 204, description = "The task is deleted."),
         (status = 404, description = "No task has this id.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "A worker holds it.", body = Problem,
+        (status = 409, description = "A worker holds the task.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn delete_task(

@@ -8,7 +8,7 @@ use http::request::Parts;
 /// The length of a `traceparent` of version 00.
 const PARENT_BYTES: usize = 55;
 
-/// The longest `tracestate` that everybody passes on.
+/// The length of a `tracestate` that all implementations must pass on.
 const STATE_BYTES_MAX: usize = 512;
 
 /// `traceparent` and `tracestate`; what is not well-formed counts as absent, as the standard asks.
@@ -40,8 +40,10 @@ impl<S: Sync> FromRequestParts<S> for TraceContext {
         let Some(parent) = parent.filter(|value| is_parent(value.as_bytes())) else {
             return Ok(Self::default());
         };
-        let state = parts.headers.get("tracestate");
-        let state = state.filter(|value| value.len() <= STATE_BYTES_MAX);
+        let state = parts
+            .headers
+            .get("tracestate")
+            .filter(|value| value.len() <= STATE_BYTES_MAX);
         Ok(Self {
             parent: Some(parent.clone()),
             state: state.cloned(),
@@ -52,9 +54,12 @@ impl<S: Sync> FromRequestParts<S> for TraceContext {
 /// Whether it has the form `00-<32 digits>-<16 digits>-<2 digits>`.
 fn is_parent(text: &[u8]) -> bool {
     let dash = |at: usize| matches!(at, 2 | 35 | 52);
-    let fits = |(at, byte): (usize, &u8)| match dash(at) {
-        true => *byte == b'-',
-        false => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    let fits = |(at, byte): (usize, &u8)| {
+        if dash(at) {
+            *byte == b'-'
+        } else {
+            matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+        }
     };
     text.len() == PARENT_BYTES && text.iter().enumerate().all(fits)
 }

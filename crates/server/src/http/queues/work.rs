@@ -1,41 +1,41 @@
-//! Working: taking tasks, and saying what became of them.
+//! Claiming tasks and reporting their outcome.
 
 use std::borrow::Cow;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use egret_queue::model::Lease;
-use egret_queue::{Defer, Format, Manifest, QueueError, Queues, Said, WorkSpec, check_batch};
+use egret_queue::{Defer, Format, Manifest, QueueError, Queues, ReportKind, WorkSpec, check_batch};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::Door;
+use super::QueuesState;
 use super::request::{ClaimRequest, base64, content, raw};
 use super::task::{LeasedTask, LeasedTasks, ReportOutcome, ReportOutcomes};
 use crate::access::Caller;
 use crate::extract::{Json, JsonText, Path};
 use crate::problem::Problem;
-use crate::queue::{self, Word, invalid, words};
+use crate::queue::{self, ReportItem, invalid, truncate_at_char};
 
-/// Take tasks
+/// Claim tasks
 ///
-/// Leases tasks that are ready, or waits for the first to be. Whoever takes a task says what became of
-/// it before the lease ends, or sends heartbeats.
+/// Ready tasks are leased to the caller; if there is none, the request waits for the first one. A
+/// worker reports the outcome of a task before its lease ends, or sends heartbeats.
 #[utoipa::path(post, path = "/v1/queues/{queue}/claim", operation_id = "claimTasks", tag = "queue",
     extensions(("x-egret-lasting" = json!(true))),
     security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "The queue's name.")),
     request_body = Option<ClaimRequest>,
     responses(
-        (status = 200, description = "The tasks; none where there was nothing to do.",
+        (status = 200, description = "The tasks; none if no task was ready.",
             body = LeasedTasks),
         (status = 404, description = "No queue has this name.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn claim(
-    State(door): State<Door>,
+    State(door): State<QueuesState>,
     caller: Caller,
     Path(name): Path<String>,
     body: Option<JsonText>,
@@ -57,19 +57,19 @@ pub(super) async fn claim(
     Ok(Json(LeasedTasks { items: items? }).into_response())
 }
 
-/// The task is done.
+/// The completion of a task.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Completion<'a> {
-    /// The lease, as it came with the task.
+    /// The lease, exactly as it was received with the task.
     #[serde(borrow)]
     #[schema(value_type = String)]
     lease: Cow<'a, str>,
-    /// What came of it: any JSON.
+    /// The result, any JSON.
     #[serde(borrow, default, deserialize_with = "raw")]
     #[schema(value_type = Option<serde_json::Value>, example = json!({"sent": true}))]
     result: Option<&'a RawValue>,
-    /// The same where it is bytes, in base64.
+    /// The result as bytes, in base64.
     #[serde(default, deserialize_with = "base64")]
     #[schema(value_type = String)]
     result_base64: Option<Vec<u8>>,
@@ -78,123 +78,123 @@ pub(super) struct Completion<'a> {
     attachments: Vec<String>,
 }
 
-/// The attempt failed.
+/// The failure of an attempt.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Failure<'a> {
-    /// The lease, as it came with the task.
+    /// The lease, exactly as it was received with the task.
     #[serde(borrow)]
     #[schema(value_type = String)]
     lease: Cow<'a, str>,
-    /// Why; 8,000 bytes are kept.
+    /// The reason; 8,000 bytes are kept.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     error: Cow<'a, str>,
-    /// Whether trying again cannot help: the task is dead at once.
+    /// Whether a retry cannot help: the task is dead at once.
     #[serde(default)]
     permanent: bool,
 }
 
-/// Not now: again after a delay. The attempt counts.
+/// A request to retry the task after a delay. The attempt counts.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nack<'a> {
-    /// The lease, as it came with the task.
+    /// The lease, exactly as it was received with the task.
     #[serde(borrow)]
     #[schema(value_type = String)]
     lease: Cow<'a, str>,
-    /// Not before so many milliseconds have passed.
+    /// The delay until the task is ready again, in milliseconds.
     #[serde(default)]
     delay_ms: u64,
-    /// Why; 8,000 bytes are kept.
+    /// The reason; 8,000 bytes are kept.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     reason: Cow<'a, str>,
 }
 
-/// Not yet: again after a delay. The attempt does not count.
+/// A request to postpone the task. The attempt does not count.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Snooze<'a> {
-    /// The lease, as it came with the task.
+    /// The lease, exactly as it was received with the task.
     #[serde(borrow)]
     #[schema(value_type = String)]
     lease: Cow<'a, str>,
-    /// Not before so many milliseconds have passed.
+    /// The delay until the task is ready again, in milliseconds.
     #[serde(default)]
     delay_ms: u64,
 }
 
-/// Given back at once, unworked. The attempt does not count.
+/// The release of a task without work. The attempt does not count.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Release<'a> {
-    /// The lease, as it came with the task.
+    /// The lease, exactly as it was received with the task.
     #[serde(borrow)]
     #[schema(value_type = String)]
     lease: Cow<'a, str>,
 }
 
-/// Still at work: the lease begins anew.
+/// A heartbeat, which extends the lease.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Heartbeat<'a> {
-    /// The lease, as it came with the task.
+    /// The lease, exactly as it was received with the task.
     #[serde(borrow)]
     #[schema(value_type = String)]
     lease: Cow<'a, str>,
-    /// How long it lasts from now on, in milliseconds; as the queue says when absent.
+    /// The duration of the lease from now on, in milliseconds; the queue's setting when absent.
     lease_ms: Option<u64>,
 }
 
-/// A word about a task, under the name of what it says.
+/// A worker's report about a task, under the name of its kind.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report<'a> {
-    /// It is done.
+    /// The task is completed.
     #[serde(borrow)]
     Complete(Completion<'a>),
-    /// The attempt failed.
+    /// The failure of an attempt.
     #[serde(borrow)]
     Fail(Failure<'a>),
-    /// Again after a delay; the attempt counts.
+    /// The task is retried after a delay; the attempt counts.
     #[serde(borrow)]
     Nack(Nack<'a>),
-    /// Again after a delay; the attempt does not count.
+    /// The task is postponed; the attempt does not count.
     #[serde(borrow)]
     Snooze(Snooze<'a>),
-    /// Given back.
+    /// The task is released without work.
     #[serde(borrow)]
     Release(Release<'a>),
-    /// Still at work.
+    /// The worker continues, and the lease is extended.
     #[serde(borrow)]
     Heartbeat(Heartbeat<'a>),
 }
 
-/// What a worker says, and by which lease; attachments come apart.
-type Told<'s> = Result<(&'s str, Said, &'s [u8], Format), QueueError>;
+/// A parsed report: lease, kind, text and format. Attachments are read separately.
+type ParsedReport<'s> = Result<(&'s str, ReportKind, &'s [u8], Format), QueueError>;
 
-/// What has no result.
-fn plain<'s>(lease: &'s str, said: Said, text: &'s [u8]) -> Told<'s> {
+/// A report without a result.
+fn plain<'s>(lease: &'s str, said: ReportKind, text: &'s [u8]) -> ParsedReport<'s> {
     Ok((lease, said, text, Format::Bytes))
 }
 
 impl Report<'_> {
-    fn told(&self) -> Told<'_> {
-        let defer = |delay_ms, how| Said::Defer { delay_ms, how };
+    fn told(&self) -> ParsedReport<'_> {
+        let defer = |delay_ms, how| ReportKind::Defer { delay_ms, how };
         match self {
             Report::Complete(done) => {
                 let (text, format) = content("result", done.result, done.result_base64.as_deref())?;
-                Ok((&*done.lease, Said::Complete, text, format))
+                Ok((&*done.lease, ReportKind::Complete, text, format))
             }
             Report::Fail(failure) => {
                 let permanent = failure.permanent;
-                let said = Said::Fail { permanent };
-                plain(&failure.lease, said, words(&failure.error))
+                let said = ReportKind::Fail { permanent };
+                plain(&failure.lease, said, truncate_at_char(&failure.error))
             }
             Report::Nack(nack) => {
                 let said = defer(nack.delay_ms, Defer::Nack);
-                plain(&nack.lease, said, words(&nack.reason))
+                plain(&nack.lease, said, truncate_at_char(&nack.reason))
             }
             Report::Snooze(snooze) => {
                 plain(&snooze.lease, defer(snooze.delay_ms, Defer::Snooze), &[])
@@ -202,7 +202,7 @@ impl Report<'_> {
             Report::Release(release) => plain(&release.lease, defer(0, Defer::Release), &[]),
             Report::Heartbeat(beat) => {
                 let lease_ms = beat.lease_ms.unwrap_or(0);
-                plain(&beat.lease, Said::Heartbeat { lease_ms }, &[])
+                plain(&beat.lease, ReportKind::Heartbeat { lease_ms }, &[])
             }
         }
     }
@@ -221,7 +221,7 @@ fn lease(text: &str) -> Result<Lease, QueueError> {
     text.parse().map_err(|reason| invalid("lease", reason))
 }
 
-/// A report with its lease as bytes, and what it names.
+/// A report with its lease decoded, and the manifest of the attachments that it names.
 async fn read<'s>(
     queues: &Queues,
     tenant: &str,
@@ -229,7 +229,7 @@ async fn read<'s>(
 ) -> Result<
     (
         [u8; 16],
-        (&'s str, Said, &'s [u8], Format),
+        (&'s str, ReportKind, &'s [u8], Format),
         Option<Manifest>,
     ),
     QueueError,
@@ -240,7 +240,7 @@ async fn read<'s>(
     Ok((lease, told, manifest))
 }
 
-/// Says one word about the task of the path.
+/// Submits one report on the task of the path.
 async fn say(
     queues: &Queues,
     caller: &Caller,
@@ -251,11 +251,11 @@ async fn say(
     let (text, said, content, format) = report.told()?;
     let lease = lease(text)?;
     if !lease.is_of(id) {
-        return Err(invalid("lease", format!("it is not one of task {id}")).into());
+        return Err(invalid("lease", format!("it is not a lease of task {id}")).into());
     }
     let lease = lease.to_bytes();
     let manifest = queue::manifest(queues, caller.tenant(), &lease, report.attachments()).await?;
-    let word = Word {
+    let word = ReportItem {
         lease: &lease,
         said,
         text: content,
@@ -271,14 +271,14 @@ async fn say(
 
 /// Complete a task
 ///
-/// Result and state change in one record. Completed again by the same lease, it is accepted again, and the
-/// first result stays.
+/// The result is stored and the state is changed in one record. A repeated completion with the same
+/// lease is accepted; the first result is kept.
 #[utoipa::path(post, path = "/v1/tasks/{id}/complete", operation_id = "completeTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Completion,
     responses(
-        (status = 204, description = "It is completed."),
-        (status = 409, description = "The lease is over.", body = Problem,
+        (status = 204, description = "The task is completed."),
+        (status = 409, description = "The lease has ended.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn complete_task(
@@ -292,13 +292,14 @@ pub(super) async fn complete_task(
 
 /// Fail an attempt
 ///
-/// The task is tried again by its retry policy; after the last attempt, or when `permanent`, it is dead.
+/// The task is retried by its retry policy; after the last attempt, or with `permanent`, it is
+/// dead.
 #[utoipa::path(post, path = "/v1/tasks/{id}/fail", operation_id = "failTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Failure,
     responses(
         (status = 204, description = "The attempt has failed."),
-        (status = 409, description = "The lease is over.", body = Problem,
+        (status = 409, description = "The lease has ended.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn fail_task(
@@ -310,15 +311,15 @@ pub(super) async fn fail_task(
     say(&queues, &caller, &id, Report::Fail(body.read()?)).await
 }
 
-/// Try a task again later
+/// Retry a task later
 ///
 /// The attempt counts; after the last one the task is dead.
 #[utoipa::path(post, path = "/v1/tasks/{id}/nack", operation_id = "nackTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Nack,
     responses(
-        (status = 204, description = "It will be tried again."),
-        (status = 409, description = "The lease is over.", body = Problem,
+        (status = 204, description = "The task will be retried."),
+        (status = 409, description = "The lease has ended.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn nack_task(
@@ -330,15 +331,15 @@ pub(super) async fn nack_task(
     say(&queues, &caller, &id, Report::Nack(body.read()?)).await
 }
 
-/// Put a task off
+/// Postpone a task
 ///
 /// The attempt does not count.
 #[utoipa::path(post, path = "/v1/tasks/{id}/snooze", operation_id = "snoozeTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Snooze,
     responses(
-        (status = 204, description = "It is put off."),
-        (status = 409, description = "The lease is over.", body = Problem,
+        (status = 204, description = "The task is postponed."),
+        (status = 409, description = "The lease has ended.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn snooze_task(
@@ -350,15 +351,16 @@ pub(super) async fn snooze_task(
     say(&queues, &caller, &id, Report::Snooze(body.read()?)).await
 }
 
-/// Give a task back
+/// Release a task
 ///
-/// Unworked; another worker may have it at once. The attempt does not count.
+/// The task is released without work; another worker can get it at once. The attempt does not
+/// count.
 #[utoipa::path(post, path = "/v1/tasks/{id}/release", operation_id = "releaseTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Release,
     responses(
-        (status = 204, description = "It is given back."),
-        (status = 409, description = "The lease is over.", body = Problem,
+        (status = 204, description = "The task is released."),
+        (status = 409, description = "The lease has ended.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn release_task(
@@ -370,15 +372,15 @@ pub(super) async fn release_task(
     say(&queues, &caller, &id, Report::Release(body.read()?)).await
 }
 
-/// Keep a task
+/// Extend the lease of a task
 ///
-/// The lease begins anew. Send one at a third of the time that it lasts.
+/// A heartbeat restarts the duration of the lease. Send one after a third of that duration.
 #[utoipa::path(post, path = "/v1/tasks/{id}/heartbeat", operation_id = "heartbeatTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Heartbeat,
     responses(
-        (status = 204, description = "The lease has begun anew."),
-        (status = 409, description = "The lease is over.", body = Problem,
+        (status = 204, description = "The lease is extended."),
+        (status = 409, description = "The lease has ended.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn heartbeat_task(
@@ -390,15 +392,15 @@ pub(super) async fn heartbeat_task(
     say(&queues, &caller, &id, Report::Heartbeat(body.read()?)).await
 }
 
-/// Say what became of several tasks
+/// Report the outcomes of several tasks
 ///
-/// Up to 1,000 reports, each answered by itself, in their order.
+/// The body has up to 1,000 reports. The response has the outcome of each, in the same order.
 #[utoipa::path(post, path = "/v1/reports", operation_id = "reportTasks", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     request_body = Vec<Report>,
     responses(
-        (status = 200, description = "What became of each report.", body = ReportOutcomes),
-        (status = 429, description = "There are more than 1,000.", body = Problem,
+        (status = 200, description = "The outcome of each report.", body = ReportOutcomes),
+        (status = 429, description = "The request has more than 1,000 reports.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn report(
@@ -413,7 +415,7 @@ pub(super) async fn report(
         all.push(read(&queues, caller.tenant(), report).await);
     }
     let words = all.iter().map(|told| match told {
-        Ok((lease, (_, said, text, format), manifest)) => Ok(Word {
+        Ok((lease, (_, said, text, format), manifest)) => Ok(ReportItem {
             lease,
             said: *said,
             text,

@@ -1,37 +1,38 @@
-//! What changes the whole store: deleting series, giving their space back, snapshots. Prometheus answers these when it
-//! was started with `--web.enable-admin-api`; here they are there for tokens with scope `admin`, as no sender needs them.
+//! What changes the whole store: deleting series, giving their space back, snapshots. Prometheus
+//! answers these when it was started with `--web.enable-admin-api`; here they are there for tokens
+//! with scope `admin`, as no sender needs them.
 
 use axum::extract::State;
 use axum::response::Response;
-use egret_series::model::TimeMs;
+use egret_metrics_model::{TimeMs, TimeSpan};
 use egret_series::{Series, SnapshotOf};
 use http::StatusCode;
 use serde_json::json;
 
-use super::Member;
 use super::parameters::{Parameters, invalid, without_selector};
 use super::state::success;
+use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
 /// Delete samples
 ///
-/// Those from `start` to `end` of every series that one of the selectors takes, in order and out of order, for good. What
-/// is written afterwards is kept, whatever its time. Their space is given back when blocks are merged, or by
-/// `clean_tombstones`.
+/// The samples from `start` to `end` of every series that matches one of the selectors are deleted
+/// permanently, in-order and out-of-order ones. Samples that are written afterwards are kept,
+/// whatever their time. The space is freed when blocks are merged, or by `clean_tombstones`.
 #[utoipa::path(method(post, put),
     extensions(("x-egret-form" = json!(true)), ("x-egret-lasting" = json!(true))),
     path = "/prometheus/api/v1/admin/tsdb/delete_series", operation_id = "deleteSeries", tag = "series",
     security(("token" = ["admin"])),
     params(
-        ("match[]" = Vec<String>, Query, description = "A selector; may be repeated."),
-        ("start" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339; from the first sample \
-            without."),
-        ("end" = Option<String>, Query, description = "Likewise; to the last sample without."),
+        ("match[]" = Vec<String>, Query, description = "A selector. The parameter may be repeated."),
+        ("start" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339. Without \
+            it, from the first sample."),
+        ("end" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339. Without it, to the last sample."),
     ),
-    responses((status = 204, description = "They are deleted.")))]
+    responses((status = 204, description = "The samples are deleted.")))]
 pub(super) async fn delete_series(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<StatusCode, Problem> {
     let selectors = parameters.selectors()?;
@@ -43,45 +44,47 @@ pub(super) async fn delete_series(
     if end < start {
         return Err(invalid("end", "end timestamp must not be before start time").into());
     }
-    series.delete(selectors, (start, end)).await?;
+    series.delete(selectors, TimeSpan { start, end }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Give back the space of deleted samples
+/// Free the space of deleted samples
 ///
-/// Blocks with deleted samples are written anew without them.
+/// Blocks with deleted samples are rewritten without them.
 #[utoipa::path(method(post, put), extensions(("x-egret-lasting" = json!(true))),
     path = "/prometheus/api/v1/admin/tsdb/clean_tombstones", operation_id = "cleanTombstones", tag = "series",
     security(("token" = ["admin"])),
-    responses((status = 204, description = "It is given back.")))]
+    responses((status = 204, description = "The space is freed.")))]
 pub(super) async fn clean_tombstones(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
 ) -> Result<StatusCode, Problem> {
     series.clean_tombstones().await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Make a snapshot
+/// Create a snapshot
 ///
-/// A copy of all samples in the directory `series/snapshots/<name>` of the data directory, where files are linked rather
-/// than copied. Samples come in and queries are answered meanwhile. An Egret whose data directory has it as `series`
-/// begins with all that was acknowledged before the snapshot was asked for.
+/// A snapshot of all samples is created in the directory `series/snapshots/<name>` of the data
+/// directory; files are hard links rather than copies. Writes and queries are served meanwhile. An
+/// Egret whose data directory has the snapshot as `series` starts with all samples that were
+/// acknowledged before the request.
 #[utoipa::path(method(post, put),
     extensions(("x-egret-form" = json!(true)), ("x-egret-lasting" = json!(true))),
     path = "/prometheus/api/v1/admin/tsdb/snapshot", operation_id = "snapshotSeries", tag = "series",
     security(("token" = ["admin"])),
-    params(("skip_head" = Option<bool>, Query, description = "Leave out what is in no block yet: the last hours, \
-        mostly.")),
-    responses((status = 200, description = "Its name.", content_type = "application/json")))]
+    params(("skip_head" = Option<bool>, Query, description = "Whether to leave out samples that \
+        are in no block yet, mostly those of the last hours.")),
+    responses((status = 200, description = "The snapshot's name.", content_type = "application/json")))]
 pub(super) async fn snapshot(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let of = match parameters.flag("skip_head")? {
-        true => SnapshotOf::Blocks,
-        false => SnapshotOf::Everything,
+    let of = if parameters.flag("skip_head")? {
+        SnapshotOf::Blocks
+    } else {
+        SnapshotOf::Everything
     };
     let name = series.snapshot(of).await?;
     Ok(success(&json!({ "name": name })))

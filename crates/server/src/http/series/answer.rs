@@ -1,5 +1,5 @@
-//! The answer to a query as it goes out: written series by series while it is sent, so that a large one is never in
-//! memory twice.
+//! The answer to a query as it goes out: written series by series while it is sent, so that a large
+//! one is never in memory twice.
 
 use std::convert::Infallible;
 use std::vec::IntoIter;
@@ -7,7 +7,7 @@ use std::vec::IntoIter;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use egret_series::core::promql::{Answer, QueryResult, Sample, SampleValue, SeriesPoints};
+use egret_promql::{Answer, InstantSample, QueryResult, SampleValue, SeriesPoints};
 use futures_util::stream;
 use http::header;
 
@@ -16,33 +16,32 @@ use super::json::{
     append_text, append_time,
 };
 
-/// So many bytes are sent together, and what of a series is beyond them.
+/// Bytes that are sent together, at least; a chunk ends with the series that exceeds them.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What is said of an answer of which the caller wanted only a part.
+/// The warning in an answer that `limit` has cut.
 pub(super) const TRUNCATED: &str = "results truncated due to limit";
 
-/// Series that are not written yet.
+/// The results that are not written yet.
 enum Rows {
-    Vector(IntoIter<Sample>),
+    Vector(IntoIter<InstantSample>),
     Matrix(IntoIter<SeriesPoints>),
-    /// What is no series was written with the head.
+    /// None: a scalar or a text is written with the head.
     None,
 }
 
-/// An answer that is being written.
-struct Written {
+/// Writes an answer chunk by chunk, as an iterator.
+struct ResponseEncoder {
     rows: Rows,
     has_row: bool,
-    /// What comes next.
     next: Vec<u8>,
-    /// What comes last; `None` once it was written.
+    /// The end of the body; `None` once it is written.
     end: Option<Vec<u8>>,
 }
 
 /// The response that is this answer, of at most `limit` series.
 pub(super) fn respond(answer: Answer, limit: usize) -> Response {
-    let mut written = Written::new(answer, limit);
+    let mut written = ResponseEncoder::new(answer, limit);
     let first = written.next().unwrap_or_default();
     let body = match written.end {
         None => Body::from(first),
@@ -54,7 +53,7 @@ pub(super) fn respond(answer: Answer, limit: usize) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-impl Written {
+impl ResponseEncoder {
     fn new(answer: Answer, limit: usize) -> Self {
         let Answer {
             result,
@@ -136,7 +135,7 @@ impl Written {
     }
 }
 
-impl Iterator for Written {
+impl Iterator for ResponseEncoder {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -164,7 +163,7 @@ fn begin_row(has_row: &mut bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"metric\":");
 }
 
-fn append_sample(sample: &Sample, out: &mut Vec<u8>) {
+fn append_sample(sample: &InstantSample, out: &mut Vec<u8>) {
     append_labels(&sample.labels, out);
     match &sample.value {
         SampleValue::Float(value) => {

@@ -1,11 +1,12 @@
-//! Bodies that may be compressed by gzip. What one may become is bounded like what it may be.
+//! Bodies that may be compressed by gzip. Both the compressed and the decompressed size are
+//! bounded.
 
 use std::io::{Read, Write as _};
 
 use axum::extract::Request;
 use bytes::Bytes;
 use egret_base::Limit;
-use egret_series::wire::{WireError, snappy};
+use egret_metrics_wire::{WireError, snappy};
 use egret_series::{SeriesConfig, SeriesError};
 use flate2::read::MultiGzDecoder;
 use flate2::write;
@@ -24,7 +25,7 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// What the headers say.
+    /// Reads the encoding from the headers.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, RequestError> {
         let named = headers.get(header::CONTENT_ENCODING);
         match named.map(|name| name.as_bytes()) {
@@ -32,7 +33,7 @@ impl Encoding {
             Some(b"gzip") => Ok(Self::Gzip),
             Some(other) => Err(RequestError::MediaType {
                 found: format!("encoded as `{}`", String::from_utf8_lossy(other)),
-                expected: "what is not compressed, or gzip",
+                expected: "bodies without compression, or with gzip",
             }),
         }
     }
@@ -45,13 +46,15 @@ fn broken(error: &std::io::Error) -> WireError {
     }
 }
 
-/// A larger body is worked on by a thread that may be busy for long, so that other requests need not wait for it.
+/// A larger body is worked on by a thread that may be busy for long, so that other requests need
+/// not wait for it.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// A larger body may be a large one after decompression: gzip makes a thousandth of something at best.
+/// A larger body may be a large one after decompression: gzip makes a thousandth of something at
+/// best.
 const LARGE_GZIP_BYTES: usize = 32 << 10;
 
-/// Does what a body asks for, that of a large one on a thread of its own.
+/// Runs `work` on a body; for a large one on a blocking thread.
 pub(super) async fn taken_in<T, Work>(
     body: Bytes,
     work: impl FnOnce(Bytes) -> Work + Send + 'static,
@@ -67,7 +70,7 @@ where
     apart(move || runtime.block_on(work(body))).await
 }
 
-/// Does on a thread of its own what takes long.
+/// Runs long work on a blocking thread.
 async fn apart<T: Send + 'static, E: From<SeriesError> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
@@ -106,8 +109,8 @@ impl From<SeriesError> for Box<Problem> {
     }
 }
 
-/// Reads a whole body that is a block of snappy. Memory is counted for what it becomes, which is done later, where
-/// it is decoded.
+/// Reads a whole body that is a block of snappy. Reserves memory for its decoded size as well; it
+/// is decoded later.
 pub(super) async fn read_snappy(request: Request, config: &SeriesConfig) -> Result<Bytes, Problem> {
     let memory = BodyMemory::of(&request);
     let body = read_bounded(request, request_limit(config)).await?;
@@ -119,27 +122,28 @@ pub(super) async fn read_snappy(request: Request, config: &SeriesConfig) -> Resu
     Ok(body)
 }
 
-/// The limit on what a body becomes.
+/// The limit on the decoded size of a body.
 fn decoded_limit(config: &SeriesConfig) -> Limit {
     Limit::new("series.decoded_bytes_max", config.decoded_bytes_max.bytes())
 }
 
-/// The least memory that is added at once for what a body becomes.
+/// The least memory that is reserved at once while a body is decompressed, in bytes.
 const DECODED_STEP_BYTES: usize = 64 << 10;
 
 fn decompress(body: &[u8], limit: Limit, memory: &BodyMemory) -> Result<Bytes, Box<Problem>> {
     let mut plain = Vec::new();
     let mut decoder = MultiGzDecoder::new(body);
     loop {
-        // Memory grows by a quarter, each time after it was counted: a body of a thousandth of its size cannot
-        // take memory that nobody has granted.
+        // Memory grows by a quarter, each time after it was reserved: a body that decompresses to a
+        // thousand times its size cannot exceed the quota.
         let step = (plain.len() / 4).max(DECODED_STEP_BYTES);
         let reserved = memory.reserve(step as u64);
         reserved.map_err(|error| Box::new(Problem::from(error)))?;
         plain.reserve_exact(step);
         let mut piece = decoder.by_ref().take(step as u64);
-        let read = piece.read_to_end(&mut plain);
-        let read = read.map_err(|error| SeriesError::from(broken(&error)))?;
+        let read = piece
+            .read_to_end(&mut plain)
+            .map_err(|error| SeriesError::from(broken(&error)))?;
         let size = limit.check(plain.len() as u64);
         size.map_err(|error| SeriesError::from(WireError::from(error)))?;
         if read < step {
@@ -162,7 +166,7 @@ impl Decoder {
         }
     }
 
-    /// What a piece becomes.
+    /// Decompresses the next piece of the body.
     pub(super) fn decode(&mut self, piece: Bytes) -> Result<Bytes, WireError> {
         match self {
             Self::Plain => Ok(piece),
@@ -173,7 +177,7 @@ impl Decoder {
         }
     }
 
-    /// What is left at the end.
+    /// Returns the rest at the end of the body.
     pub(super) fn finish(self) -> Result<Bytes, WireError> {
         match self {
             Self::Plain => Ok(Bytes::new()),

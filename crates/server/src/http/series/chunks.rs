@@ -12,14 +12,14 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendTimeoutError;
 
-/// So many bytes are sent together.
+/// Bytes that are sent together.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 
 /// Chunks that may wait for a client that reads slowly; then writing them waits as well.
 const CHUNKS_WAITING: usize = 4;
 
-/// How long a chunk waits at most for a client to take one of those before it. Whoever writes an answer holds a list of
-/// blocks and a place among the queries, which others need.
+/// How long a chunk waits at most for the client to take an earlier one. The thread that writes the
+/// answer holds a list of blocks and a query slot, which other queries need.
 const CHUNK_WAIT_MAX: Duration = Duration::from_secs(30);
 
 enum Chunk {
@@ -27,8 +27,8 @@ enum Chunk {
     Last(Bytes),
 }
 
-/// Where the chunks of an answer go. The answer is broken off, which its client notices, when this is dropped before
-/// [`Chunks::finish`].
+/// Where the chunks of an answer go. The answer is broken off, which its client notices, when this
+/// is dropped before [`Chunks::finish`].
 pub(super) struct Chunks {
     /// None when the answer was broken off.
     to: Option<mpsc::Sender<Chunk>>,
@@ -49,7 +49,7 @@ fn body_waiting(wait_max: Duration) -> (Chunks, Body) {
         match written.recv().await {
             Some(Chunk::More(bytes)) => Ok(Some((bytes, Some(written)))),
             Some(Chunk::Last(bytes)) => Ok(Some((bytes, None))),
-            None => Err(io::Error::other("the answer was broken off")),
+            None => Err(io::Error::other("the response was aborted")),
         }
     });
     let to = Some(to);
@@ -57,8 +57,9 @@ fn body_waiting(wait_max: Duration) -> (Chunks, Body) {
 }
 
 impl Chunks {
-    /// Hands a chunk over, from a thread that may wait. It breaks off when the client has left, or takes nothing.
-    pub fn send(&mut self, chunk: Bytes) -> ControlFlow<()> {
+    /// Sends a chunk; blocks the thread while [`CHUNKS_WAITING`] wait. Breaks off when the client
+    /// has disconnected, or takes nothing.
+    pub(crate) fn send(&mut self, chunk: Bytes) -> ControlFlow<()> {
         let Some(to) = &self.to else {
             return ControlFlow::Break(());
         };
@@ -68,8 +69,8 @@ impl Chunks {
             Err(SendTimeoutError::Closed(_)) => {}
             Err(SendTimeoutError::Timeout(_)) => {
                 let seconds = self.wait_max.as_secs();
-                let reason = format_args!("the client took nothing for {seconds} s");
-                let message = "an answer with samples was broken off";
+                let reason = format_args!("the client read nothing for {seconds} s");
+                let message = "a response with samples was aborted";
                 condition::occur("answers_broken_off", "slow clients", reason, message);
             }
         }
@@ -77,18 +78,18 @@ impl Chunks {
     }
 
     /// Ends the answer, of which not all was sent.
-    pub fn break_off(&mut self) -> ControlFlow<()> {
+    pub(crate) fn break_off(&mut self) -> ControlFlow<()> {
         self.to = None;
         ControlFlow::Break(())
     }
 
     /// Whether it was broken off.
-    pub fn is_broken_off(&self) -> bool {
+    pub(crate) fn is_broken_off(&self) -> bool {
         self.to.is_none()
     }
 
-    /// Hands over what is left: unless it was broken off, the answer is whole.
-    pub async fn finish(self, rest: Bytes) {
+    /// Sends the last chunk, which completes the answer unless it was broken off.
+    pub(crate) async fn finish(self, rest: Bytes) {
         if let Some(to) = self.to {
             // The client may have left.
             let _ = to.send(Chunk::Last(rest)).await;
@@ -97,46 +98,4 @@ impl Chunks {
 }
 
 #[cfg(test)]
-mod tests {
-    use http_body_util::BodyExt;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn an_answer_that_is_finished_is_whole() {
-        let (mut chunks, body) = body();
-        let writing = tokio::task::spawn_blocking(move || {
-            assert!(chunks.send("one, ".into()).is_continue());
-            chunks
-        });
-        let chunks = writing.await.expect("it is written");
-        chunks.finish("two".into()).await;
-        let whole = body.collect().await.expect("it is whole").to_bytes();
-        assert_eq!(whole, "one, two");
-    }
-
-    #[tokio::test]
-    async fn a_client_that_takes_nothing_holds_nobody_up() {
-        let (mut chunks, body) = body_waiting(Duration::ZERO);
-        let writing = tokio::task::spawn_blocking(move || {
-            for _ in 0..CHUNKS_WAITING {
-                assert!(chunks.send("x".into()).is_continue());
-            }
-            assert!(chunks.send("x".into()).is_break());
-            chunks
-        });
-        let chunks = writing.await.expect("it ends");
-        assert!(chunks.is_broken_off());
-        chunks.finish("the end".into()).await;
-        let error = body.collect().await.expect_err("it is not whole");
-        assert!(error.to_string().contains("broken off"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn nothing_is_written_for_a_client_that_has_left() {
-        let (mut chunks, body) = body();
-        drop(body);
-        let writing = tokio::task::spawn_blocking(move || chunks.send("x".into()));
-        assert!(writing.await.expect("it ends").is_break());
-    }
-}
+mod tests;

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::problem::Problem;
 
-/// The status that says that nobody waits for an answer any more; nginx's, and Prometheus's.
+/// The status "client closed request" of nginx, which Prometheus uses for cancelled queries.
 const CANCELED: u16 = 499;
 
-/// Every `errorType`.
+/// All values of `errorType`.
 pub(crate) const ERROR_TYPES: [&str; 10] = [
     "unauthorized",
     "forbidden",

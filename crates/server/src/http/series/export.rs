@@ -1,4 +1,5 @@
-//! Samples as they are, in a file of some form, written while they are sent: the whole is never in memory.
+//! Samples as they are, in a file of some form, written while they are sent: the whole is never in
+//! memory.
 
 use std::ops::ControlFlow;
 
@@ -6,41 +7,47 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use egret_base::condition;
-use egret_series::core::promql::QueryError;
-use egret_series::model::{Labels, METRIC_NAME, SeriesSamples, TimeMs, is_stale};
-use egret_series::wire::exposition::{TextFormat, append_sample};
-use egret_series::wire::parquet::ParquetWriter;
-use egret_series::wire::{json_lines, table};
+use egret_metrics_model::{Labels, METRIC_NAME, SeriesSamples, TimeMs, is_stale};
+use egret_metrics_wire::exposition::{TextFormat, append_sample};
+use egret_metrics_wire::{json_lines, table};
+use egret_promql::QueryError;
+use egret_series::core::parquet::ParquetWriter;
 use egret_series::{SampleVisitor, Scope, Series};
 use http::header;
 
-use super::Member;
 use super::chunks::{self, CHUNK_BYTES, Chunks};
 use super::parameters::{Parameters, invalid};
+use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
 /// How samples are written, and what is not sent yet.
 enum Format {
     Prometheus(String),
     JsonLines(String),
-    /// With these labels.
+    /// Columns of these labels, and the text that is not sent yet.
     Csv(Vec<String>, String),
     Parquet(Box<ParquetWriter>),
 }
 
 impl Format {
     fn append(&mut self, labels: &Labels, samples: &SeriesSamples) {
-        let numbers = samples.times_ms.iter().zip(&samples.values);
-        let numbers = numbers.map(|(time_ms, value)| (*time_ms, *value));
+        let numbers = samples
+            .times_ms
+            .iter()
+            .zip(&samples.values)
+            .map(|(time_ms, value)| (*time_ms, *value));
         // Only JSON has a way to say that a series has ended.
         let numbers = numbers.filter(|(_, value)| !is_stale(*value));
         match self {
             Self::JsonLines(text) => json_lines::append_line(labels, samples, text),
             Self::Parquet(writer) => {
                 writer.add(labels, numbers);
-                let histograms = samples.histogram_times_ms.iter().zip(&samples.histograms);
-                let histograms = histograms.filter(|(_, histogram)| !is_stale(histogram.sum));
-                let histograms = histograms.map(|(time_ms, histogram)| (*time_ms, &**histogram));
+                let histograms = samples
+                    .histogram_times_ms
+                    .iter()
+                    .zip(&samples.histograms)
+                    .filter(|(_, histogram)| !is_stale(histogram.sum))
+                    .map(|(time_ms, histogram)| (*time_ms, &**histogram));
                 writer.add_histograms(labels, histograms);
             }
             Self::Csv(head, text) => numbers.for_each(|(time_ms, value)| {
@@ -88,17 +95,17 @@ impl Format {
 
 /// Export samples
 ///
-/// As JSON with a series a line, which loses nothing; as CSV; in Prometheus's text format; or as a table of
-/// Apache Parquet. `POST /v1/series/import` reads all but the last. CSV and the text format have no way to write native
-/// histograms: series with some are refused. An answer that breaks off must not be used; it does when its client
-/// takes nothing for 30 s.
+/// The formats are JSON with one series per line, which is lossless, CSV, Prometheus's text format,
+/// and an Apache Parquet table. `POST /v1/series/import` reads all but the last. CSV and the text
+/// format cannot represent native histograms: series with histograms are refused. A response that
+/// is aborted must not be used; it is aborted if the client reads nothing for 30 s.
 #[utoipa::path(get, path = "/v1/series/export", operation_id = "exportSeries", tag = "series",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["series:read"])),
     params(
-        ("format" = Option<String>, Query, description = "`jsonl` (the default), `csv`, `prometheus` or \
-            `parquet`."),
-        ("match[]" = Option<Vec<String>>, Query, description = "A selector; may be repeated. All series \
-            without."),
+        ("format" = Option<String>, Query, description = "The format: `jsonl` (the default), \
+            `csv`, `prometheus` or `parquet`."),
+        ("match[]" = Option<Vec<String>>, Query, description = "A selector. The parameter may be \
+            repeated. Without it, all series are exported."),
         ("start" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339."),
         ("end" = Option<String>, Query, description = "Likewise."),
     ),
@@ -110,7 +117,7 @@ impl Format {
     ))))]
 pub(super) async fn export(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let scope = Scope {
@@ -131,7 +138,7 @@ pub(super) async fn export(
         }
         other => {
             let why =
-                format_args!("{other:?} is none of jsonl, csv, prometheus, parquet").to_string();
+                format_args!("{other:?} is not one of jsonl, csv, prometheus, parquet").to_string();
             return Err(invalid("format", why).into());
         }
     };
@@ -142,10 +149,10 @@ pub(super) async fn export(
     }
     let kind = format.content_type();
     let (chunks, body) = chunks::body();
-    let writer = Writer { format, chunks };
+    let writer = SampleWriter { format, chunks };
     tokio::spawn(async move {
         match series.visit_samples(scope, writer).await {
-            Ok(Writer { format, chunks }) => chunks.finish(format.finish()).await,
+            Ok(SampleWriter { format, chunks }) => chunks.finish(format.finish()).await,
             // The answer has begun: breaking it off is all that is left.
             Err(error) => broken_off(error),
         }
@@ -154,24 +161,24 @@ pub(super) async fn export(
 }
 
 fn broken_off(error: impl std::fmt::Display) {
-    let message = "an export was broken off";
+    let message = "an export was aborted";
     condition::occur("answers_broken_off", "exports of series", error, message);
 }
 
 fn without_histograms(labels: &Labels) -> QueryError {
     let why = format_args!(
-        "{labels} has native histograms, which this format has no way to write: use jsonl or parquet"
+        "{labels} has native histograms, which this format cannot represent: use jsonl or parquet"
     );
     invalid("format", why)
 }
 
 /// Writes samples and sends them.
-struct Writer {
+struct SampleWriter {
     format: Format,
     chunks: Chunks,
 }
 
-impl SampleVisitor for Writer {
+impl SampleVisitor for SampleWriter {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         if !self.format.has_histograms() && !samples.histograms.is_empty() {
             // They came after it was looked whether there are any. The answer has begun.

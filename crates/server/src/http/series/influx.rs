@@ -1,24 +1,25 @@
-//! Influx's line protocol, at the paths that its own clients and Telegraf use below `/v1/series/influx`.
+//! Influx's line protocol, at the paths that its own clients and Telegraf use below
+//! `/v1/series/influx`.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use egret_series::wire::influx::Precision;
+use egret_metrics_wire::influx::Precision;
 use egret_series::{Series, SeriesError};
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Member;
 use super::body::{read_whole, taken_in};
+use super::tenant_access::DefaultTenantAccess;
 use crate::error::RequestError;
 use crate::extract::Query;
 use crate::problem::Problem;
 
-/// What a writer says of its lines. What else Influx's clients say has no meaning here.
+/// The parameters of a write. Other parameters of InfluxDB clients are ignored.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Written {
-    /// What times count: `ns` (the default), `us`, `ms`, `s`, `m` or `h`.
+pub(super) struct InfluxParams {
+    /// The unit of timestamps: `ns` (the default), `us`, `ms`, `s`, `m` or `h`.
     #[serde(default)]
     precision: String,
     /// The database; it becomes the label `db`.
@@ -31,17 +32,17 @@ macro_rules! route {
     ($name:ident, $path:literal, $operation:literal, $summary:literal) => {
         #[doc = $summary]
         ///
-        /// A field becomes the series `measurement_field`, tags its labels. Plain or in gzip. Good lines are kept when
-        /// others are refused.
+        /// A field becomes the series `measurement_field`, tags its labels. Plain or in gzip. Good
+        /// lines are kept when others are refused.
         #[utoipa::path(post, path = $path, operation_id = $operation, tag = "series",
             extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])),
-            params(Written),
+            params(InfluxParams),
             request_body(content = String, content_type = "text/plain", description = "The lines."),
-            responses((status = 204, description = "Everything was written.")))]
+            responses((status = 204, description = "All samples were written.")))]
         pub(super) async fn $name(
             State(series): State<Series>,
-            _: Member,
-            Query(written): Query<Written>,
+            _: DefaultTenantAccess,
+            Query(written): Query<InfluxParams>,
             request: Request,
         ) -> Result<Response, Problem> {
             write(&series, &written, request).await
@@ -53,27 +54,31 @@ route!(
     write_influx,
     "/v1/series/influx",
     "writeInflux",
-    "Write lines of Influx's protocol"
+    "Write samples in the InfluxDB line protocol"
 );
 route!(
     write_influx_v1,
     "/v1/series/influx/write",
     "writeInfluxV1",
-    "Write lines of Influx's protocol, as its version 1 does"
+    "Write samples in the InfluxDB line protocol, as its version 1 does"
 );
 route!(
     write_influx_v2,
     "/v1/series/influx/api/v2/write",
     "writeInfluxV2",
-    "Write lines of Influx's protocol, as its version 2 does"
+    "Write samples in the InfluxDB line protocol, as its version 2 does"
 );
 
-async fn write(series: &Series, said: &Written, request: Request) -> Result<Response, Problem> {
+async fn write(
+    series: &Series,
+    said: &InfluxParams,
+    request: Request,
+) -> Result<Response, Problem> {
     let precision = Precision::from_name(&said.precision);
     let precision = precision.ok_or_else(|| RequestError::Parameter {
         place: "query",
         message: format!(
-            "precision: `{}` is none of ns, us, ms, s, m, h",
+            "precision: `{}` is not one of ns, us, ms, s, m, h",
             said.precision
         ),
     })?;
@@ -82,8 +87,8 @@ async fn write(series: &Series, said: &Written, request: Request) -> Result<Resp
     let written = taken_in(body, async move |body| {
         let labels = [("db", database.as_str())];
         series.write_influx(&body, precision, &labels).await
-    });
-    let written = written.await?;
+    })
+    .await?;
     match written.rejected.samples {
         0 => Ok(StatusCode::NO_CONTENT.into_response()),
         _ => Err(SeriesError::Invalid {

@@ -1,12 +1,21 @@
-//! Values, times and labels as Prometheus writes them into JSON. No tree is built: an answer may have millions.
+//! Values, times and labels as Prometheus writes them into JSON. No tree is built: an answer may
+//! have millions.
 
 use std::io::Write as _;
 
-use egret_series::core::promql::{FloatHistogram, format_number};
-use egret_series::model::{Labels, TimeMs};
+use axum::response::{IntoResponse, Response};
+use egret_metrics_model::number::format_number;
+use egret_metrics_model::{Labels, TimeMs};
+use egret_promql::FloatHistogram;
+use http::header;
 
 /// Whole numbers up to here have the digits of integers.
 const INTEGERS_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// The response with a body of JSON.
+pub(super) fn json(body: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
 
 /// Appends a string with its quotes.
 pub(super) fn append_text(text: &str, out: &mut Vec<u8>) {
@@ -16,12 +25,12 @@ pub(super) fn append_text(text: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');
     } else {
-        serde_json::to_writer(out, text).expect("a text is JSON, and memory takes it");
+        serde_json::to_writer(out, text).expect("writing a text as JSON to memory cannot fail");
     }
 }
 
-/// Appends the value of a sample: a string, as JSON has no infinity. As few digits as tell it from its neighbours,
-/// with an exponent below 1e-6 and from 1e21 on.
+/// Appends the value of a sample: a string, as JSON has no infinity. As few digits as tell it from
+/// its neighbours, with an exponent below 1e-6 and from 1e21 on.
 pub(super) fn append_value(value: f64, out: &mut Vec<u8>) {
     out.push(b'"');
     let size = value.abs();
@@ -45,9 +54,10 @@ pub(super) fn append_value(value: f64, out: &mut Vec<u8>) {
 fn append_digits(value: f64, out: &mut Vec<u8>) {
     let mut digits = zmij::Buffer::new();
     let digits = digits.format_finite(value);
-    match digits.contains('e') || digits.ends_with(".0") {
-        false => out.extend_from_slice(digits.as_bytes()),
-        true => write!(out, "{value}").expect("memory takes whatever is written"),
+    if !(digits.contains('e') || digits.ends_with(".0")) {
+        out.extend_from_slice(digits.as_bytes())
+    } else {
+        write!(out, "{value}").expect("writing to memory cannot fail")
     }
 }
 
@@ -58,7 +68,7 @@ fn append_with_exponent(value: f64, out: &mut Vec<u8>) {
         Some(digits) => ('-', digits),
         None => ('+', exponent),
     };
-    write!(out, "{mantissa}e{sign}{digits:0>2}").expect("memory takes whatever is written");
+    write!(out, "{mantissa}e{sign}{digits:0>2}").expect("writing to memory cannot fail");
 }
 
 /// Appends a time: a number of seconds, with three digits behind the point unless they are zero.
@@ -77,7 +87,7 @@ pub(super) fn append_time(time_ms: TimeMs, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends `[time,"value"]`.
+/// Appends a sample as `[time,"value"]`.
 pub(super) fn append_point(time_ms: TimeMs, value: f64, out: &mut Vec<u8>) {
     out.push(b'[');
     append_time(time_ms, out);
@@ -95,7 +105,7 @@ pub(super) fn append_scalar(time_ms: TimeMs, value: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"]");
 }
 
-/// Appends `[time,{"count":…}]`.
+/// Appends a histogram as `[time,{"count":…}]`.
 pub(super) fn append_histogram_point(
     time_ms: TimeMs,
     histogram: &FloatHistogram,
@@ -138,7 +148,6 @@ pub(super) fn append_labels(labels: &Labels, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a list.
 pub(super) fn append_list<T>(
     items: impl IntoIterator<Item = T>,
     out: &mut Vec<u8>,

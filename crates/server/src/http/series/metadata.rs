@@ -2,12 +2,12 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use egret_promql::QueryError;
 use egret_series::Series;
-use egret_series::core::promql::QueryError;
 
-use super::json::{append_end, append_list, append_text};
+use super::json::{append_end, append_list, append_text, json};
 use super::parameters::Parameters;
-use super::{Member, json};
+use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
 /// A whole number; `None` when it is missing.
@@ -20,28 +20,30 @@ pub(super) fn whole(parameters: &Parameters, name: &str) -> Result<Option<i64>, 
     }
 }
 
-/// Look up what metrics are
+/// List metadata of metrics
 ///
-/// Type, unit and help, as senders (remote write, OTLP, imports) and targets say them. They are kept in memory: a
-/// restart forgets them until they are said again.
+/// The response has type, unit and help of metrics, as senders (remote write, OTLP, imports) and
+/// targets report them. Metadata is kept in memory only: after a restart it is missing until it is
+/// reported again.
 #[utoipa::path(get, path = "/prometheus/api/v1/metadata", operation_id = "listMetadata", tag = "series",
     security(("token" = ["series:read"])),
     params(
-        ("metric" = Option<String>, Query, description = "Only this one."),
+        ("metric" = Option<String>, Query, description = "Return metadata of this metric only."),
         ("limit" = Option<i64>, Query, description = "Metrics wanted."),
-        ("limit_per_metric" = Option<i64>, Query, description = "Entries wanted of each."),
+        ("limit_per_metric" = Option<i64>, Query, description = "The maximum number of entries of each metric."),
     ),
-    responses((status = 200, description = "By metric, all that is said of it.",
+    responses((status = 200, description = "The metadata by metric.",
         content_type = "application/json")))]
 pub(super) async fn metadata(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let most = |limit: Option<i64>| limit.and_then(|limit| usize::try_from(limit).ok());
     let limit = most(whole(&parameters, "limit")?).unwrap_or(usize::MAX);
-    let per_metric = most(whole(&parameters, "limit_per_metric")?);
-    let per_metric = per_metric.filter(|most| *most > 0).unwrap_or(usize::MAX);
+    let per_metric = most(whole(&parameters, "limit_per_metric")?)
+        .filter(|most| *most > 0)
+        .unwrap_or(usize::MAX);
     let metric = Some(parameters.text("metric")).filter(|metric| !metric.is_empty());
     let mut body = b"{\"status\":\"success\",\"data\":{".to_vec();
     let found = series.metadata(metric, limit, per_metric);
@@ -63,11 +65,16 @@ pub(super) async fn metadata(
         });
     }
     body.push(b'}');
-    let lacks = series.lacks_metadata().then(|| {
-        let most = series.config().metadata_bytes_max;
-        format!("limit series.metadata_bytes_max is {most}: what was said of further metrics is not kept")
-    });
-    let lacks: Vec<String> = lacks.into_iter().collect();
+    let lacks: Vec<String> = series
+        .lacks_metadata()
+        .then(|| {
+            let most = series.config().metadata_bytes_max;
+            format!(
+                "limit series.metadata_bytes_max is {most}: metadata of further metrics is not kept"
+            )
+        })
+        .into_iter()
+        .collect();
     append_end(&lacks, &[], &mut body);
     Ok(json(body))
 }

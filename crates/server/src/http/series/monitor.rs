@@ -1,27 +1,28 @@
-//! What Egret does with series of its own accord, in Prometheus's words: rules, alerts, targets, and whom it tells.
+//! Rules, alerts, scrape targets and Alertmanagers, as Prometheus's API shows them.
 
 use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::response::Response;
+use egret_metrics_model::{LabelMatcher, Labels};
+use egret_promql::{QueryError, parse_selector};
 use egret_series::Monitor;
 use egret_series::core::metadata::Description;
-use egret_series::core::promql::{LabelMatcher, QueryError, parse_selector};
 use egret_series::core::rules::{RuleFilter, RuleType, takes};
-use egret_series::model::Labels;
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::json::json as answer;
 use super::metadata::whole;
 use super::parameters::{Parameters, invalid};
-use super::{Member, json as answer};
+use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
 /// The answer with these data.
 pub(super) fn succeeded(data: &impl Serialize) -> Response {
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
-    serde_json::to_writer(&mut body, data).expect("it is JSON, and memory takes it");
+    serde_json::to_writer(&mut body, data).expect("writing JSON to memory cannot fail");
     body.push(b'}');
     answer(body)
 }
@@ -77,24 +78,24 @@ fn rule_filter(parameters: &Parameters) -> Result<RuleFilter, QueryError> {
 
 /// List rules
 ///
-/// By group, with how their last evaluation went and the alerts that are active.
+/// The rules are listed by group, with the result of their last evaluation and their active alerts.
 #[utoipa::path(get, path = "/prometheus/api/v1/rules", operation_id = "listRules", tag = "series",
     security(("token" = ["series:read"])),
     params(
-        ("type" = Option<String>, Query, description = "`alert` or `record`: only rules of this kind."),
-        ("rule_name[]" = Option<Vec<String>>, Query, description = "A rule's name; may be repeated."),
-        ("rule_group[]" = Option<Vec<String>>, Query, description = "A group's name; may be repeated."),
-        ("file[]" = Option<Vec<String>>, Query, description = "A file; may be repeated."),
-        ("match[]" = Option<Vec<String>>, Query, description = "A selector of the rules' labels; may be repeated."),
-        ("exclude_alerts" = Option<bool>, Query, description = "Without the alerts that are active."),
-        ("group_limit" = Option<u64>, Query, description = "Groups wanted; `groupNextToken` of the answer \
-            says where to go on."),
-        ("group_next_token" = Option<String>, Query, description = "Where to go on."),
+        ("type" = Option<String>, Query, description = "The kind of rules to list: `alert` or `record`."),
+        ("rule_name[]" = Option<Vec<String>>, Query, description = "A rule's name. The parameter may be repeated."),
+        ("rule_group[]" = Option<Vec<String>>, Query, description = "A group's name. The parameter may be repeated."),
+        ("file[]" = Option<Vec<String>>, Query, description = "A file. The parameter may be repeated."),
+        ("match[]" = Option<Vec<String>>, Query, description = "A selector of the rules' labels. The parameter may be repeated."),
+        ("exclude_alerts" = Option<bool>, Query, description = "Whether to leave out active alerts."),
+        ("group_limit" = Option<u64>, Query, description = "The maximum number of groups. The \
+            next page is requested with `groupNextToken` of the response."),
+        ("group_next_token" = Option<String>, Query, description = "The `groupNextToken` of the previous page."),
     ),
     responses((status = 200, description = "The groups with their rules.", content_type = "application/json")))]
 pub(super) async fn rules(
     State(monitor): State<Monitor>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let filter = rule_filter(&parameters)?;
@@ -108,27 +109,28 @@ pub(super) async fn rules(
 
 /// List alerts
 ///
-/// Those that are pending or firing.
+/// The list has pending and firing alerts.
 #[utoipa::path(get, path = "/prometheus/api/v1/alerts", operation_id = "listAlerts", tag = "series",
     security(("token" = ["series:read"])),
     responses((status = 200, description = "The alerts.", content_type = "application/json")))]
-pub(super) async fn alerts(State(monitor): State<Monitor>, _: Member) -> Response {
+pub(super) async fn alerts(State(monitor): State<Monitor>, _: DefaultTenantAccess) -> Response {
     succeeded(&monitor.alerts())
 }
 
 /// List the targets that are scraped
 ///
-/// With how their last scrape went; and those that relabelling dropped.
+/// The list has the targets with the result of their last scrape, and those that relabelling
+/// dropped.
 #[utoipa::path(get, path = "/prometheus/api/v1/targets", operation_id = "listTargets", tag = "series",
     security(("token" = ["series:read"])),
     params(
-        ("state" = Option<String>, Query, description = "`active`, `dropped` or `any`."),
-        ("scrapePool" = Option<String>, Query, description = "Only those of this job."),
+        ("state" = Option<String>, Query, description = "The state of the targets: `active`, `dropped` or `any`."),
+        ("scrapePool" = Option<String>, Query, description = "List only targets of this job."),
     ),
     responses((status = 200, description = "The targets.", content_type = "application/json")))]
 pub(super) async fn targets(
     State(monitor): State<Monitor>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Response {
     let mut targets = monitor.targets();
@@ -150,21 +152,21 @@ fn as_map(labels: &Labels) -> BTreeMap<&str, &str> {
     labels.iter().collect()
 }
 
-/// List what targets say of their metrics
+/// List metadata of metrics by target
 #[utoipa::path(get, path = "/prometheus/api/v1/targets/metadata", operation_id = "listTargetMetadata",
     tag = "series", security(("token" = ["series:read"])),
     params(
         ("match_target" = Option<String>, Query, description = "A selector of the targets' labels."),
-        ("metric" = Option<String>, Query, description = "Only of this metric."),
+        ("metric" = Option<String>, Query, description = "List only metadata of this metric."),
         ("limit" = Option<i64>, Query, description = "Entries wanted."),
     ),
     responses(
         (status = 200, description = "Type, help and unit, by target.", content_type = "application/json"),
-        (status = 404, description = "There is none.", body = Problem, content_type = "application/json"),
+        (status = 404, description = "The targets have no such metadata.", body = Problem, content_type = "application/json"),
     ))]
 pub(super) async fn target_metadata(
     State(monitor): State<Monitor>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let limit = whole(&parameters, "limit")?;
@@ -197,13 +199,12 @@ pub(super) async fn target_metadata(
         }
     }
     found.truncate(limit.unwrap_or(usize::MAX));
-    match found.is_empty() {
-        true => {
-            let (status, code) = (StatusCode::NOT_FOUND, "series_metadata_not_found");
-            let detail = "specified metadata not found".to_owned();
-            Err(Problem::new(status, code, detail, false))
-        }
-        false => Ok(succeeded(&Value::Array(found))),
+    if found.is_empty() {
+        let (status, code) = (StatusCode::NOT_FOUND, "series_metadata_not_found");
+        let detail = "specified metadata not found".to_owned();
+        Err(Problem::new(status, code, detail, false))
+    } else {
+        Ok(succeeded(&Value::Array(found)))
     }
 }
 
@@ -211,7 +212,10 @@ pub(super) async fn target_metadata(
 #[utoipa::path(get, path = "/prometheus/api/v1/scrape_pools", operation_id = "listScrapePools",
     tag = "series", security(("token" = ["series:read"])),
     responses((status = 200, description = "Their names.", content_type = "application/json")))]
-pub(super) async fn scrape_pools(State(monitor): State<Monitor>, _: Member) -> Response {
+pub(super) async fn scrape_pools(
+    State(monitor): State<Monitor>,
+    _: DefaultTenantAccess,
+) -> Response {
     succeeded(&json!({"scrapePools": monitor.scrape_pools().await}))
 }
 
@@ -219,32 +223,40 @@ pub(super) async fn scrape_pools(State(monitor): State<Monitor>, _: Member) -> R
 #[utoipa::path(get, path = "/prometheus/api/v1/alertmanagers", operation_id = "listAlertmanagers",
     tag = "series", security(("token" = ["series:read"])),
     responses((status = 200, description = "Their addresses.", content_type = "application/json")))]
-pub(super) async fn alertmanagers(State(monitor): State<Monitor>, _: Member) -> Response {
+pub(super) async fn alertmanagers(
+    State(monitor): State<Monitor>,
+    _: DefaultTenantAccess,
+) -> Response {
     let active = monitor.alertmanagers();
     succeeded(&json!({"activeAlertmanagers": active, "droppedAlertmanagers": []}))
 }
 
-/// The configuration in force
+/// Get the configuration in force
 ///
-/// What settings and files say, in the form of Prometheus's configuration file; without secrets.
+/// The response has the settings and files in the form of Prometheus's configuration file, without
+/// secrets.
 #[utoipa::path(get, path = "/prometheus/api/v1/status/config", operation_id = "getConfig", tag = "series",
     security(("token" = ["series:read"])),
-    responses((status = 200, description = "A text in YAML.", content_type = "application/json")))]
-pub(super) async fn config(State(monitor): State<Monitor>, _: Member) -> Response {
+    responses((status = 200, description = "The configuration as YAML.", content_type = "application/json")))]
+pub(super) async fn config(State(monitor): State<Monitor>, _: DefaultTenantAccess) -> Response {
     succeeded(&json!({"yaml": monitor.configuration().await}))
 }
 
-/// Read the files of rules and targets again
+/// Reload the files of rules and targets
 ///
-/// What did not change goes on. When something is wrong with a file, nothing changes, and the answer says what.
+/// Unchanged rules and targets continue. If a file is not valid, nothing is changed, and the
+/// response has the reason.
 #[utoipa::path(post, path = "/prometheus/-/reload", operation_id = "reloadMonitor",
     tag = "series", security(("token" = ["admin"])),
     responses(
-        (status = 200, description = "They were read, and are in force."),
-        (status = 400, description = "Something is wrong with a file.", body = Problem,
+        (status = 200, description = "The files were read and are in force."),
+        (status = 400, description = "A file is not valid.", body = Problem,
             content_type = "application/json"),
     ))]
-pub(super) async fn reload(State(monitor): State<Monitor>, _: Member) -> Result<(), Problem> {
+pub(super) async fn reload(
+    State(monitor): State<Monitor>,
+    _: DefaultTenantAccess,
+) -> Result<(), Problem> {
     monitor.reload().await?;
     Ok(())
 }

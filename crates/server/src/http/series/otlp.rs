@@ -2,33 +2,35 @@
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use egret_metrics_wire::otlp::OtlpEncoding;
 use egret_series::Series;
-use egret_series::wire::otlp::OtlpEncoding;
 use http::{HeaderValue, header};
 
-use super::Member;
 use super::body::{read_whole, taken_in};
+use super::tenant_access::DefaultTenantAccess;
 use crate::error::RequestError;
 use crate::problem::Problem;
 
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
 
-/// Write metrics of OpenTelemetry
+/// Write OpenTelemetry metrics
 ///
-/// OTLP over HTTP: protobuf or JSON, plain or in gzip. Names become those of Prometheus.
+/// The body is OTLP over HTTP: protobuf or JSON, plain or compressed with gzip. Names are converted
+/// to Prometheus's.
 #[utoipa::path(post, path = "/prometheus/api/v1/otlp/v1/metrics", operation_id = "writeOtlp", tag = "series",
     extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])),
     request_body(content = Vec<u8>, content_type = "application/x-protobuf",
         description = "An `ExportMetricsServiceRequest`."),
-    responses((status = 200, description = "An `ExportMetricsServiceResponse`; it counts what was refused.")))]
+    responses((status = 200, description = "An `ExportMetricsServiceResponse` with the number of rejected samples.")))]
 pub(super) async fn write_otlp(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     request: Request,
 ) -> Result<Response, Problem> {
-    let named = request.headers().get(header::CONTENT_TYPE);
-    let named = named
+    let named = request
+        .headers()
+        .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     let essence = named.split(';').next().unwrap_or_default().trim();
@@ -46,8 +48,8 @@ pub(super) async fn write_otlp(
     let body = read_whole(request, series.config()).await?;
     let answer = taken_in(body, async move |body| {
         series.write_otlp(&body, encoding).await
-    });
-    let answer = answer.await?;
+    })
+    .await?;
     let kind = HeaderValue::from_static(kind);
     Ok(([(header::CONTENT_TYPE, kind)], answer).into_response())
 }

@@ -1,11 +1,13 @@
-//! The parameters of Prometheus's API: those of the address and those of a form, read as Prometheus reads them.
+//! The parameters of Prometheus's API: those of the address and those of a form, read as Prometheus
+//! reads them.
 
 use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use egret_base::Timestamp;
-use egret_series::core::promql::{LabelMatcher, QueryError, duration_ms, parse_selectors};
-use egret_series::model::TimeMs;
+use egret_metrics_model::number::{DURATION_MS_MAX, duration_ms};
+use egret_metrics_model::{LabelMatcher, TimeMs};
+use egret_promql::{QueryError, parse_selectors};
 use http::header;
 
 use crate::extract::read_body;
@@ -19,9 +21,6 @@ const ENDS_OF_TIME: [(&str, TimeMs); 2] = [
 
 /// The largest number of seconds that is a time.
 const SECONDS_MAX: f64 = 9.2e15;
-
-/// The longest duration: as many nanoseconds as 64 bits can count.
-const DURATION_MS_MAX: i64 = i64::MAX / 1_000_000;
 
 /// Names and values. What is in the form comes before what is in the address.
 pub(super) struct Parameters(Vec<(String, String)>);
@@ -53,7 +52,7 @@ pub(super) fn invalid(name: &str, why: impl std::fmt::Display) -> QueryError {
     QueryError::Invalid { message }
 }
 
-/// Nobody said which series are meant. The wording is Prometheus's.
+/// The error of a request without `match[]`, in Prometheus's wording.
 pub(super) fn without_selector() -> QueryError {
     let message = "no match[] parameter provided".to_owned();
     QueryError::Invalid { message }
@@ -90,7 +89,8 @@ impl Parameters {
         })
     }
 
-    /// A duration in milliseconds: a number of seconds, or one with units such as `5m`; `None` when it is missing.
+    /// A duration in milliseconds: a number of seconds, or one with units such as `5m`; `None` when
+    /// it is missing.
     pub(super) fn duration_ms(&self, name: &str) -> Result<Option<i64>, QueryError> {
         match self.text(name) {
             "" => Ok(None),
@@ -112,7 +112,7 @@ impl Parameters {
         Ok(Some(Duration::from_millis(ms)))
     }
 
-    /// How many results are wanted at most; all of them when nobody said, or said 0.
+    /// The largest number of results; unlimited when missing or 0.
     pub(super) fn limit(&self) -> Result<usize, QueryError> {
         match self.text("limit") {
             "" | "0" => Ok(usize::MAX),
@@ -156,8 +156,8 @@ pub(super) fn read_time(text: &str) -> Option<TimeMs> {
     Some(time.as_micros().div_euclid(1_000))
 }
 
-/// Whether a text has the form of RFC 3339, without what other readers of times take besides: spaces, lower case,
-/// sixty seconds.
+/// Whether a text has the form of RFC 3339, without what other readers of times take besides:
+/// spaces, lower case, sixty seconds.
 fn is_rfc3339(text: &[u8]) -> bool {
     const FORM: &[u8] = b"0000-00-00T00:00:00";
     let fits = |form: &[u8], text: &[u8]| {

@@ -4,51 +4,53 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use egret_series::core::promql::{Query, QueryError};
-use egret_series::{QueryOptions, Series, SeriesError, When};
+use egret_promql::{Query, QueryError};
+use egret_series::{EvalTimes, QueryOptions, Series, SeriesError};
 use http::{StatusCode, header};
 
-use super::json::{append_end, append_text};
+use super::answer;
+use super::json::{append_end, append_text, json};
 use super::parameters::{Parameters, invalid};
-use super::{Member, answer, json};
+use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
 /// Evaluate a query at one time
 ///
-/// `query` is PromQL. `time` is when (now), `timeout` how long it may take, `limit` how many series are wanted, and
-/// `lookback_delta` how old a sample may be. They may be sent as a form.
+/// `query` is PromQL. `time` is the evaluation time (default: now), `timeout` the longest duration,
+/// `limit` the maximum number of series, and `lookback_delta` the maximum age of a sample. The
+/// parameters may be sent as a form.
 #[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
     path = "/prometheus/api/v1/query", operation_id = "queryInstant", tag = "series",
     security(("token" = ["series:read"])),
     params(
         ("query" = String, Query, description = "PromQL."),
         ("time" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339."),
-        ("timeout" = Option<String>, Query, description = "Seconds, or a duration such as `30s`."),
-        ("limit" = Option<u64>, Query, description = "Series wanted; 0 for all."),
+        ("timeout" = Option<String>, Query, description = "The timeout: seconds, or a duration such as `30s`."),
+        ("limit" = Option<u64>, Query, description = "The maximum number of series; 0 for all."),
         ("lookback_delta" = Option<String>, Query, description = "Seconds, or a duration."),
     ),
-    responses((status = 200, description = "The answer, as Prometheus gives it.",
+    responses((status = 200, description = "The result in Prometheus's format.",
         content_type = "application/json")))]
 pub(super) async fn query(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let at = parameters.time("time")?;
-    let when = When::At(at.unwrap_or_else(|| series.now_ms()));
+    let when = EvalTimes::At(at.unwrap_or_else(|| series.now_ms()));
     evaluate(&series, &parameters, when).await
 }
 
 /// Follow the link of an alert
 ///
-/// `generatorURL` of alerts and links in templates point to Prometheus's page of an expression. Here is no such page:
-/// what leads there is sent on to the answer.
+/// `generatorURL` of alerts and links in templates point to Prometheus's page of an expression.
+/// Egret has no such page: the link is redirected to the result.
 #[utoipa::path(get, path = "/prometheus/graph", operation_id = "followGraphLink", tag = "series",
     security(("token" = ["series:read"])),
     params(("g0.expr" = String, Query, description = "PromQL.")),
-    responses((status = 302, description = "To `api/v1/query` with the expression.",
-        headers(("location" = String, description = "Relative to this address.")))))]
-pub(super) async fn graph(_: Member, parameters: Parameters) -> Response {
+    responses((status = 302, description = "A redirect to `api/v1/query` with the expression.",
+        headers(("location" = String, description = "The target, relative to this address.")))))]
+pub(super) async fn graph(_: DefaultTenantAccess, parameters: Parameters) -> Response {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("query", parameters.text("g0.expr"));
     // A proxy in front of Egret may put more before the path.
@@ -56,9 +58,10 @@ pub(super) async fn graph(_: Member, parameters: Parameters) -> Response {
     (StatusCode::FOUND, [(header::LOCATION, answer)]).into_response()
 }
 
-/// Evaluate a query over a range of time
+/// Evaluate a query over a time range
 ///
-/// As `query`, at `start` and every `step` after it until `end`; at most 11,000 steps.
+/// The query is evaluated at `start` and every `step` after it until `end`, in at most 11,000
+/// steps.
 #[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
     path = "/prometheus/api/v1/query_range", operation_id = "queryRange",
     tag = "series", security(("token" = ["series:read"])),
@@ -68,14 +71,14 @@ pub(super) async fn graph(_: Member, parameters: Parameters) -> Response {
         ("end" = String, Query, description = "Likewise."),
         ("step" = String, Query, description = "Seconds, or a duration such as `5m`."),
         ("timeout" = Option<String>, Query, description = "Seconds, or a duration."),
-        ("limit" = Option<u64>, Query, description = "Series wanted; 0 for all."),
+        ("limit" = Option<u64>, Query, description = "The maximum number of series; 0 for all."),
         ("lookback_delta" = Option<String>, Query, description = "Seconds, or a duration."),
     ),
-    responses((status = 200, description = "The answer, as Prometheus gives it.",
+    responses((status = 200, description = "The result in Prometheus's format.",
         content_type = "application/json")))]
 pub(super) async fn query_range(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let start = parameters.required_time("start")?;
@@ -83,7 +86,7 @@ pub(super) async fn query_range(
     let step_ms = parameters.duration_ms("step")?;
     let step_ms =
         step_ms.ok_or_else(|| invalid("step", "cannot parse \"\" to a valid duration"))?;
-    let when = When::Range {
+    let when = EvalTimes::Range {
         start,
         end,
         step_ms,
@@ -94,7 +97,7 @@ pub(super) async fn query_range(
 async fn evaluate(
     series: &Series,
     parameters: &Parameters,
-    when: When,
+    when: EvalTimes,
 ) -> Result<Response, Problem> {
     let options = QueryOptions {
         timeout: parameters.span("timeout")?,
@@ -123,13 +126,16 @@ fn said(error: SeriesError) -> SeriesError {
     }
 }
 
-/// Lay a query out for people
+/// Format a PromQL query
 #[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
     path = "/prometheus/api/v1/format_query", operation_id = "formatQuery",
     tag = "series", security(("token" = ["series:read"])),
     params(("query" = String, Query, description = "PromQL.")),
     responses((status = 200, description = "The query.", content_type = "application/json")))]
-pub(super) async fn format_query(_: Member, parameters: Parameters) -> Result<Response, Problem> {
+pub(super) async fn format_query(
+    _: DefaultTenantAccess,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
     let query = Query::parse(parameters.text("query")).map_err(|error| said(error.into()))?;
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
     append_text(&query.format(), &mut body);
@@ -139,13 +145,16 @@ pub(super) async fn format_query(_: Member, parameters: Parameters) -> Result<Re
 
 /// Parse a query
 ///
-/// The tree of its parts, as Prometheus gives it.
+/// The response has the syntax tree of the query, in Prometheus's format.
 #[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
     path = "/prometheus/api/v1/parse_query", operation_id = "parseQuery",
     tag = "series", security(("token" = ["series:read"])),
     params(("query" = String, Query, description = "PromQL.")),
     responses((status = 200, description = "The tree.", content_type = "application/json")))]
-pub(super) async fn parse_query(_: Member, parameters: Parameters) -> Result<Response, Problem> {
+pub(super) async fn parse_query(
+    _: DefaultTenantAccess,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
     let query = Query::parse(parameters.text("query")).map_err(|error| said(error.into()))?;
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
     body.extend_from_slice(query.tree().to_string().as_bytes());
@@ -155,12 +164,12 @@ pub(super) async fn parse_query(_: Member, parameters: Parameters) -> Result<Res
 
 /// List exemplars
 ///
-/// There are none: they are read, checked, and not kept.
+/// The list is always empty: exemplars are parsed and checked, but not stored.
 #[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
     path = "/prometheus/api/v1/query_exemplars", operation_id = "queryExemplars",
     tag = "series", security(("token" = ["series:read"])),
     params(("query" = String, Query, description = "PromQL.")),
     responses((status = 200, description = "An empty list.", content_type = "application/json")))]
-pub(super) async fn query_exemplars(_: Member) -> Response {
+pub(super) async fn query_exemplars(_: DefaultTenantAccess) -> Response {
     json(b"{\"status\":\"success\",\"data\":[]}".to_vec())
 }

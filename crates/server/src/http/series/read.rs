@@ -1,39 +1,42 @@
-//! Remote read: how Prometheus asks another for the samples it has, one by one or as a stream of chunks.
+//! Remote read: how Prometheus asks another for the samples it has, one by one or as a stream of
+//! chunks.
 
 use std::ops::ControlFlow;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use egret_base::condition;
-use egret_series::core::promql::{Compiler, QueryError};
-use egret_series::model::{Labels, SeriesSamples};
-use egret_series::wire::remote_read::{ChunkedResponse, ReadForm, ReadQuery, ReadResponse, decode};
-use egret_series::wire::snappy;
+use egret_metrics_model::matcher::Compiler;
+use egret_metrics_model::{Labels, SeriesSamples};
+use egret_metrics_wire::remote_read::{ChunkedResponse, ReadForm, ReadQuery, ReadResponse, decode};
+use egret_metrics_wire::snappy;
+use egret_promql::QueryError;
 use egret_series::{SampleVisitor, Scope, Series, SeriesError};
 use http::header;
 
-use super::Member;
 use super::body::read_snappy;
 use super::chunks::{self, CHUNK_BYTES, Chunks};
 use super::parameters::invalid;
+use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
 const CHUNKED: &str = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse";
 
 /// Read samples
 ///
-/// Prometheus's remote read. Samples come one by one, or as a stream of chunks where that is what the request would rather
-/// accept. Chunks hold no native histograms: where some are asked for, samples come one by one. A stream breaks off when
-/// its client takes nothing for 30 s.
+/// The operation is Prometheus's remote read. The response has single samples, or a stream of
+/// chunks if the request prefers that. Chunks cannot hold native histograms: if the query matches
+/// some, single samples are sent. A stream is aborted if the client reads nothing for 30 s.
 #[utoipa::path(post, path = "/prometheus/api/v1/read", operation_id = "remoteRead", tag = "series",
     extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:read"])),
     request_body(content = Vec<u8>, content_type = "application/x-protobuf",
-        description = "A `ReadRequest` in a block of snappy."),
-    responses((status = 200, description = "A `ReadResponse` in a block of snappy, or a stream of \
-        `ChunkedReadResponse`, each after its length (varint) and its CRC-32C (4 bytes, big endian).")))]
+        description = "A `ReadRequest`, compressed as a snappy block."),
+    responses((status = 200, description = "A `ReadResponse`, compressed as a snappy block, or a \
+        stream of `ChunkedReadResponse`, each preceded by its length (varint) and its CRC-32C (4 \
+        bytes, big endian).")))]
 pub(super) async fn remote_read(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     request: Request,
 ) -> Result<Response, Problem> {
     let config = series.config();
@@ -42,8 +45,9 @@ pub(super) async fn remote_read(
     let asked = decode(memory.decode(&body, config.decoded_bytes_max.bytes())?)?;
     let mut compiler = Compiler::default();
     let queries = asked.queries.into_iter();
-    let scopes = queries.map(|query| scope(query, &mut compiler));
-    let scopes: Vec<Scope> = scopes.collect::<Result<_, _>>()?;
+    let scopes: Vec<Scope> = queries
+        .map(|query| scope(query, &mut compiler))
+        .collect::<Result<_, _>>()?;
     match *asked.forms {
         [] => {
             let why = "accept SAMPLES or STREAMED_XOR_CHUNKS";
@@ -55,9 +59,10 @@ pub(super) async fn remote_read(
                 let Some(labels) = series.first_with_histograms(scope.clone()).await? else {
                     continue;
                 };
-                return match others.contains(&ReadForm::Samples) {
-                    true => one_by_one(&series, scopes).await,
-                    false => Err(without_histograms(&labels).into()),
+                return if others.contains(&ReadForm::Samples) {
+                    one_by_one(&series, scopes).await
+                } else {
+                    Err(without_histograms(&labels).into())
                 };
             }
             Ok(in_chunks(series, scopes))
@@ -66,9 +71,11 @@ pub(super) async fn remote_read(
 }
 
 fn scope(query: ReadQuery, compiler: &mut Compiler) -> Result<Scope, SeriesError> {
-    let matchers = query.matchers.into_iter();
-    let matchers = matchers.map(|matcher| compiler.compile(matcher));
-    let matchers = matchers.collect::<Result<Vec<_>, _>>()?;
+    let matchers = query
+        .matchers
+        .into_iter()
+        .map(|matcher| compiler.compile(matcher))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(Scope {
         selectors: vec![matchers],
         start: query.start_ms,
@@ -78,7 +85,7 @@ fn scope(query: ReadQuery, compiler: &mut Compiler) -> Result<Scope, SeriesError
 
 async fn one_by_one(series: &Series, scopes: Vec<Scope>) -> Result<Response, Problem> {
     let bytes_max = series.config().decoded_bytes_max.bytes();
-    let mut reading = Reading {
+    let mut reading = SampleCollector {
         response: ReadResponse::default(),
         bytes_max,
     };
@@ -97,7 +104,7 @@ async fn one_by_one(series: &Series, scopes: Vec<Scope>) -> Result<Response, Pro
 
 fn in_chunks(series: Series, scopes: Vec<Scope>) -> Response {
     let (chunks, body) = chunks::body();
-    let mut streaming = Streaming {
+    let mut streaming = ChunkWriter {
         response: ChunkedResponse::default(),
         query: 0,
         chunks,
@@ -114,7 +121,7 @@ fn in_chunks(series: Series, scopes: Vec<Scope>) -> Response {
                 return;
             }
         }
-        let Streaming {
+        let ChunkWriter {
             mut response,
             chunks,
             ..
@@ -125,26 +132,26 @@ fn in_chunks(series: Series, scopes: Vec<Scope>) -> Response {
 }
 
 fn broken_off(error: impl std::fmt::Display) {
-    let message = "a remote read was broken off";
+    let message = "a remote read was aborted";
     condition::occur("answers_broken_off", "remote reads", error, message);
 }
 
 fn without_histograms(labels: &Labels) -> QueryError {
     let why = format_args!(
-        "{labels} has native histograms, which are not given in chunks: accept SAMPLES as well"
+        "{labels} has native histograms, which are not sent in chunks: accept SAMPLES as well"
     );
     invalid("accepted_response_types", why)
 }
 
 /// Writes chunks and sends them.
-struct Streaming {
+struct ChunkWriter {
     response: ChunkedResponse,
     /// The place of the query in the request.
     query: usize,
     chunks: Chunks,
 }
 
-impl SampleVisitor for Streaming {
+impl SampleVisitor for ChunkWriter {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         if !samples.histograms.is_empty() {
             // They came after it was looked whether there are any. The answer has begun.
@@ -161,25 +168,26 @@ impl SampleVisitor for Streaming {
 }
 
 /// A response that is being filled. It stops where there is too much.
-struct Reading {
+struct SampleCollector {
     response: ReadResponse,
     bytes_max: u64,
 }
 
-impl Reading {
+impl SampleCollector {
     fn check(&self) -> Result<(), QueryError> {
-        match self.response.bytes() as u64 > self.bytes_max {
-            true => Err(QueryError::OverBudget {
+        if self.response.bytes() as u64 > self.bytes_max {
+            Err(QueryError::OverBudget {
                 limit: "series.decoded_bytes_max",
                 budget: self.bytes_max,
                 what: "bytes",
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 }
 
-impl SampleVisitor for Reading {
+impl SampleVisitor for SampleCollector {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         self.response.push(labels.iter(), samples);
         match self.check() {

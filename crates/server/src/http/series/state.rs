@@ -3,15 +3,16 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::settings::Span;
-use egret_series::model::TimeMs;
-use egret_series::{Counted, Series};
+use egret_base::settings::ConfigDuration;
+use egret_metrics_model::TimeMs;
+use egret_series::{NameCount, Series};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 
-use super::look::LISTED_MAX;
+use super::label_queries::LISTED_MAX;
 use super::parameters::{Parameters, invalid};
-use super::{Door, Member};
+use super::router_state::SeriesState;
+use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
 /// The version of Prometheus whose API this is: clients choose by it what to ask for.
@@ -21,20 +22,20 @@ const API_VERSION: &str = "3.5.0";
 const LISTED: usize = 10;
 
 pub(super) fn success(data: &Value) -> Response {
-    super::json(
+    super::json::json(
         json!({"status": "success", "data": data})
             .to_string()
             .into_bytes(),
     )
 }
 
-/// What answers here
+/// Get the build information
 ///
-/// `version` is that of the Prometheus whose API this is, `egret` the program's own.
+/// `version` is the version of Prometheus whose API this is, `egret` that of the program.
 #[utoipa::path(get, path = "/prometheus/api/v1/status/buildinfo", operation_id = "getBuildInfo", tag = "series",
     security(("token" = ["series:read"])),
     responses((status = 200, description = "The versions.", content_type = "application/json")))]
-pub(super) async fn buildinfo(State(door): State<Door>, _: Member) -> Response {
+pub(super) async fn buildinfo(State(door): State<SeriesState>, _: DefaultTenantAccess) -> Response {
     let build = door.0.build;
     success(&json!({
         "version": API_VERSION,
@@ -48,12 +49,15 @@ pub(super) async fn buildinfo(State(door): State<Door>, _: Member) -> Response {
     }))
 }
 
-/// How long it has run, and what it keeps
+/// Get the runtime information
 #[utoipa::path(get, path = "/prometheus/api/v1/status/runtimeinfo", operation_id = "getRuntimeInfo",
     tag = "series", security(("token" = ["series:read"])),
-    responses((status = 200, description = "The start, the time and the retention.",
+    responses((status = 200, description = "The time of the start, the present time and the retention.",
         content_type = "application/json")))]
-pub(super) async fn runtimeinfo(State(door): State<Door>, _: Member) -> Result<Response, Problem> {
+pub(super) async fn runtimeinfo(
+    State(door): State<SeriesState>,
+    _: DefaultTenantAccess,
+) -> Result<Response, Problem> {
     let parts = &door.0;
     let summary = parts.series.summary()?;
     let at = |ms: i64| egret_base::Timestamp::from_micros(ms * 1_000);
@@ -70,7 +74,7 @@ pub(super) async fn runtimeinfo(State(door): State<Door>, _: Member) -> Result<R
     })))
 }
 
-fn retention(span: Span) -> String {
+fn retention(span: ConfigDuration) -> String {
     match span.0 {
         0 => "for ever".to_owned(),
         ms => duration(ms),
@@ -92,13 +96,13 @@ fn duration(ms: u64) -> String {
     format!("{}{name}", ms / unit)
 }
 
-/// The settings by which queries are answered
+/// List the settings of queries
 ///
-/// Under the names that Prometheus's flags have.
+/// The settings have the names of Prometheus's flags.
 #[utoipa::path(get, path = "/prometheus/api/v1/status/flags", operation_id = "getFlags", tag = "series",
     security(("token" = ["series:read"])),
-    responses((status = 200, description = "Name and value of each.", content_type = "application/json")))]
-pub(super) async fn flags(State(series): State<Series>, _: Member) -> Response {
+    responses((status = 200, description = "The settings, each with its name and value.", content_type = "application/json")))]
+pub(super) async fn flags(State(series): State<Series>, _: DefaultTenantAccess) -> Response {
     let config = series.config();
     success(&json!({
         "query.lookback-delta": duration(config.lookback.0),
@@ -109,18 +113,18 @@ pub(super) async fn flags(State(series): State<Series>, _: Member) -> Response {
     }))
 }
 
-/// What takes how much in memory
+/// Get the cardinality in memory
 ///
-/// Series that were written to in the last hours: how many, and the largest of each kind; `limit` says how many of those.
-/// `GET /v1/series/cardinality` looks into blocks as well.
+/// The response has the number of series that were written to in the last hours, and the `limit`
+/// largest entries of each kind. `GET /v1/series/cardinality` includes blocks.
 #[utoipa::path(get, path = "/prometheus/api/v1/status/tsdb", operation_id = "getTsdb", tag = "series",
     security(("token" = ["series:read"])),
-    params(("limit" = Option<u64>, Query, minimum = 1, maximum = 10_000, description = "Entries of each list; 10 unless said.")),
+    params(("limit" = Option<u64>, Query, minimum = 1, maximum = 10_000, description = "The maximum number of entries of each list [default: 10].")),
     responses((status = 200, description = "Series by metric, label and value.",
         content_type = "application/json")))]
 pub(super) async fn tsdb(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let limit = match parameters.text("limit") {
@@ -135,10 +139,12 @@ pub(super) async fn tsdb(
     };
     let found = series.head_statistics(limit).await?;
     // As Prometheus has it when there is nothing.
-    let (min_ms, max_ms) = found.span.unwrap_or((TimeMs::MAX, TimeMs::MIN));
+    let (min_ms, max_ms) = found
+        .span
+        .map_or((TimeMs::MAX, TimeMs::MIN), |span| (span.start, span.end));
     let largest = &found.largest;
-    let listed = |all: &[Counted]| -> Vec<Value> {
-        let entry = |one: &Counted| json!({"name": one.name, "value": one.count});
+    let listed = |all: &[NameCount]| -> Vec<Value> {
+        let entry = |one: &NameCount| json!({"name": one.name, "value": one.count});
         all.iter().map(entry).collect()
     };
     Ok(success(&json!({
@@ -156,23 +162,23 @@ pub(super) async fn tsdb(
     })))
 }
 
-/// Whether the process is alive
+/// Check whether the process is alive
 ///
-/// Takes no token.
+/// No token is needed.
 #[utoipa::path(get, path = "/prometheus/-/healthy", operation_id = "getSeriesHealth", tag = "series", security(()),
     responses((status = 200, description = "It is.", content_type = "text/plain")))]
 pub(super) async fn healthy() -> &'static str {
     "Egret is healthy.\n"
 }
 
-/// Whether samples and queries are taken
+/// Check whether samples and queries are accepted
 ///
-/// Takes no token.
+/// No token is needed.
 #[utoipa::path(get, path = "/prometheus/-/ready", operation_id = "getSeriesReadiness", tag = "series",
     security(()),
     responses(
         (status = 200, description = "They are.", content_type = "text/plain"),
-        (status = 503, description = "They are not.", body = Problem, content_type = "application/json"),
+        (status = 503, description = "Samples and queries are not accepted.", body = Problem, content_type = "application/json"),
     ))]
 pub(super) async fn ready(State(series): State<Series>) -> Response {
     match series.ready() {

@@ -6,63 +6,65 @@ use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Member;
 use super::body::{Decoder, Encoding};
+use super::tenant_access::DefaultTenantAccess;
 use crate::error::RequestError;
 use crate::extract::{Json, Query, body_failure};
 use crate::problem::Problem;
 
-/// So much of a body is decompressed together. It may become a thousand times as much, which is not counted as memory
-/// of the token: so it is about as much as an import collects of a text that is not compressed.
+/// So much of a body is decompressed together. It may become a thousand times as much, which is not
+/// counted as memory of the token: so it is about as much as an import collects of a text that is
+/// not compressed.
 const PIECE_BYTES: usize = 1 << 10;
 
-/// What the text is.
+/// The parameters of an import.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Described {
-    /// `prometheus`, `openmetrics`, `csv` or `jsonl`.
+pub(super) struct ImportParams {
+    /// The format of the text: `prometheus`, `openmetrics`, `csv` or `jsonl`.
     format: String,
 }
 
-/// What became of the samples.
+/// The outcome of an import.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Imported {
-    /// Samples that were written, or were there already.
+    /// The number of samples that were written, or existed already.
     #[schema(example = 78_345)]
     samples: u64,
-    /// Of these, those older than the newest of their series.
+    /// The number of these samples that are older than the newest of their series.
     #[schema(example = 0)]
     late: u64,
-    /// Samples and lines that were refused.
+    /// The number of samples and lines that were rejected.
     #[schema(example = 1)]
     rejected: u64,
-    /// Why, some of it.
-    #[schema(example = json!(["line 17, byte 4: a value is expected"]))]
+    /// Some of the reasons.
+    #[schema(example = json!(["line 17, byte 4: expected a value"]))]
     reasons: Vec<String>,
 }
 
 /// Import samples
 ///
-/// Texts of any size, plain or in gzip, taken in while they come: Prometheus's text format, OpenMetrics, CSV with the
-/// columns `time`, `metric`, `value` and one for each label, or JSON with a series a line. What is wrong with a line
-/// is told and the others are kept. Importing something twice changes nothing.
+/// The body is a text of any size, plain or compressed with gzip, which is processed while it
+/// arrives: Prometheus's text format, OpenMetrics, CSV with the columns `time`, `metric`, `value`
+/// and one for each label, or JSON with one series per line. Errors in a line are reported, and the
+/// other lines are written. Importing the same text twice changes nothing.
 #[utoipa::path(post, path = "/v1/series/import", operation_id = "importSeries", tag = "series",
     extensions(("x-egret-piecemeal" = json!(true)), ("x-egret-lasting" = json!(true))),
-    security(("token" = ["series:write"])), params(Described),
+    security(("token" = ["series:write"])), params(ImportParams),
     request_body(content = String, content_type = "text/plain", description = "The text."),
-    responses((status = 200, description = "It was read to its end.", body = Imported)))]
+    responses((status = 200, description = "The text was read to its end.", body = Imported)))]
 pub(super) async fn import(
     State(series): State<Series>,
-    _: Member,
-    Query(described): Query<Described>,
+    _: DefaultTenantAccess,
+    Query(described): Query<ImportParams>,
     request: Request,
 ) -> Result<Json<Imported>, Problem> {
     let format = ImportFormat::from_name(&described.format);
     let format = format.ok_or_else(|| RequestError::Parameter {
         place: "query",
         message: format!(
-            "format: `{}` is none of prometheus, openmetrics, csv, jsonl",
+            "format: `{}` is not one of prometheus, openmetrics, csv, jsonl",
             described.format
         ),
     })?;

@@ -1,12 +1,13 @@
-//! Remote write. The hot path: a body is read into one buffer, and the engine reads it where it lies.
+//! Remote write. The hot path: a body is read into one buffer, and the engine reads it where it
+//! lies.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use egret_series::{Series, SeriesError, Written};
+use egret_series::{Series, SeriesError, WriteCounts};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use super::Member;
 use super::body::{read_snappy, taken_in};
+use super::tenant_access::DefaultTenantAccess;
 use crate::error::RequestError;
 use crate::problem::Problem;
 
@@ -17,7 +18,7 @@ const HISTOGRAMS_WRITTEN: HeaderName =
 const EXEMPLARS_WRITTEN: HeaderName =
     HeaderName::from_static("x-prometheus-remote-write-exemplars-written");
 
-/// What remote write is, as told to who sends something else.
+/// The media type of remote write, for the error that a sender of another one receives.
 const EXPECTED: &str = "application/x-protobuf with snappy";
 
 /// The version of the protocol.
@@ -29,24 +30,25 @@ enum Version {
 
 /// Write samples
 ///
-/// Prometheus remote write, 1.0 and 2.0. What is acknowledged is on disk, unless `series.durability` says otherwise.
-/// Of a request with bad samples the good ones are kept, and the answer says how many were not.
+/// The operation is Prometheus remote write, versions 1.0 and 2.0. Acknowledged samples are on
+/// disk if `series.durability` is `fsync`, the default. If some samples are not valid, the others
+/// are written, and the response has the number of rejected ones.
 #[utoipa::path(post, path = "/prometheus/api/v1/write", operation_id = "remoteWrite", tag = "series",
     extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])),
     request_body(content = Vec<u8>, content_type = "application/x-protobuf",
-        description = "A `WriteRequest`, or a `Request` of 2.0, in a block of snappy."),
+        description = "A `WriteRequest`, or a `Request` of version 2.0, compressed as a snappy block."),
     responses(
-        (status = 204, description = "Everything was written; the headers of 2.0 count what was."),
-        (status = 202, description = "It was dropped, as another replica of its cluster is listened to."),
-        (status = 400, description = "Nothing was written, or what was good of it."),
-        (status = 429, description = "There are `series.series_max` series, and all of these are new.", body = Problem,
+        (status = 204, description = "All samples were written; the headers of version 2.0 count them."),
+        (status = 202, description = "The samples were dropped, because another replica of the cluster is the elected one."),
+        (status = 400, description = "The request is malformed and nothing was written, or samples were rejected and the valid ones were written."),
+        (status = 429, description = "The limit `series.series_max` is reached, and all series of the request are new.", body = Problem,
             content_type = "application/json"),
-        (status = 503, description = "Too much waits to be written: send it again.", body = Problem,
+        (status = 503, description = "Too many samples are queued: send the request again.", body = Problem,
             content_type = "application/json"),
     ))]
 pub(super) async fn remote_write(
     State(series): State<Series>,
-    _: Member,
+    _: DefaultTenantAccess,
     request: Request,
 ) -> Result<Response, Problem> {
     let version = version(request.headers())?;
@@ -54,12 +56,12 @@ pub(super) async fn remote_write(
     let written = taken_in(body, async move |body| match version {
         Version::One => series.remote_write_v1(&body).await,
         Version::Two => series.remote_write_v2(&body).await,
-    });
-    let written = written.await?;
+    })
+    .await?;
     Ok(respond(&written, version))
 }
 
-fn respond(written: &Written, version: Version) -> Response {
+fn respond(written: &WriteCounts, version: Version) -> Response {
     let mut response = match written.rejected.samples {
         0 if written.duplicates.samples > 0 => StatusCode::ACCEPTED.into_response(),
         0 => StatusCode::NO_CONTENT.into_response(),

@@ -26,6 +26,6 @@ fn a_nul_is_refused_wherever_it_stands() {
         r#"{"statement": "select 1", "roles": ["app", "a\u0000b"]}"#,
     ] {
         let refused = read(text).err().unwrap();
-        assert!(refused.contains("no U+0000"), "{text}: {refused}");
+        assert!(refused.contains("cannot store U+0000"), "{text}: {refused}");
     }
 }

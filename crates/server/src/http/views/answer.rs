@@ -8,18 +8,18 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
-/// Roles that may ask for views from SQL.
+/// Roles that may request views from SQL.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ViewGrant {
-    /// In which database.
+    /// The database.
     #[schema(example = "shop")]
     pub(super) database: String,
-    /// They; `public` is every role.
+    /// The roles; `public` stands for all roles.
     #[schema(example = json!(["app"]))]
     pub(super) roles: Vec<String>,
 }
 
-/// A view.
+/// A view and its status.
 #[derive(Serialize, ToSchema)]
 pub(super) struct View {
     /// The database that it is in.
@@ -28,76 +28,78 @@ pub(super) struct View {
     /// Its name, with its schema.
     #[schema(example = "public.late_by_carrier")]
     name: String,
-    /// Its query, as it was given.
+    /// The query, as it was given.
     query: String,
-    /// The role whose rights its query has.
+    /// The owner, with whose rights its query runs.
     #[schema(example = "app")]
     owner: String,
-    /// How it is brought up to date: `auto`, `incremental` or `full`.
+    /// How the view is refreshed: `auto`, `incremental`, `full` or `immediate`.
     #[schema(example = "auto")]
     mode: String,
-    /// When: the lag that is allowed, a cron expression in UTC, or `manual`; null: with the views that read it, or after
-    /// `views.default_lag`.
+    /// When the view is refreshed: the maximum lag, a cron expression in UTC, or `manual`; null:
+    /// with the views that read it, or after `views.default_lag`.
     #[schema(example = "5s")]
     schedule: Option<String>,
-    /// `new`: it is not filled yet. `active`: it is kept fresh. `failing`: its last refresh failed, and is tried again.
-    /// `suspended`: it is not tried any more. It shows what it showed last.
+    /// The state. `new`: the view is not filled yet. `active`: it is refreshed. `failing`: its last
+    /// refresh failed and is retried. `suspended`: it is no longer refreshed, and keeps its last
+    /// content.
     #[schema(example = "active")]
     state: String,
-    /// Why it fails or is suspended.
+    /// Why the view is failing or suspended.
     reason: Option<String>,
-    /// Refreshes that failed since one did not.
+    /// The number of failed refreshes since the last successful one.
     failures: u32,
     /// The tables and views that it reads.
     #[schema(example = json!(["public.flights"]))]
     reads: Vec<String>,
     /// The views that read it.
     read_by: Vec<String>,
-    /// The snapshot that it shows, as PostgreSQL writes a `pg_snapshot`; null until it is filled.
+    /// The snapshot that the view reflects, as PostgreSQL writes a `pg_snapshot`; null until it is
+    /// filled.
     #[schema(example = "812:812:")]
     snapshot: Option<String>,
-    /// When it was known to be up to date last, RFC 3339; null until it is filled.
+    /// When the view was last known to be up to date, RFC 3339; null until it is filled.
     #[schema(value_type = Option<String>, format = DateTime)]
     fresh_at: Option<Timestamp>,
-    /// Whether what it shows changes as time passes.
+    /// Whether the result of its query changes as time passes.
     #[schema(example = false)]
     has_clock: bool,
-    /// How far it is behind, in milliseconds: 0 while nothing that it reads has changed, nor time that matters to it, else since
-    /// `fresh_at`; null until it is filled.
+    /// The lag, in milliseconds: 0 while neither its sources nor a time in its query has changed,
+    /// otherwise the time since `fresh_at`; null until it is filled.
     #[schema(example = 0)]
     lag_ms: Option<u64>,
-    /// Rows of changes that it has not seen yet.
+    /// The number of rows of changes that are not applied yet.
     waiting_changes: i64,
-    /// What it takes on disk, in bytes, indexes included.
+    /// Its size on disk, in bytes, including indexes.
     size_bytes: i64,
-    /// What its latest refreshes took, without those that failed; null where there were none.
+    /// The durations of its latest successful refreshes; null if there were none.
     durations: Option<Durations>,
-    /// What is kept of its changes for those who follow it; null: nothing.
+    /// The changes that are kept for followers; null: none.
     changes: Option<KeptChanges>,
     /// The last refresh that changed something or failed.
     last_refresh: Option<Refresh>,
-    /// The indexes that it lacks; absent in a list, and where that cannot be said.
+    /// Missing indexes; absent in a list, and if they cannot be determined.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Vec<Advice>>,
 }
 
-/// What is kept of the changes of a view.
+/// The changes of a view that are kept.
 #[derive(Serialize, ToSchema)]
 pub(super) struct KeptChanges {
-    /// For how long.
+    /// How long change sets are kept.
     #[schema(example = "1d")]
     kept: String,
     /// The number of the last change set.
     sequence: i64,
-    /// How many are kept.
+    /// The number of change sets that are kept.
     #[schema(example = 12)]
     sets: i64,
-    /// What is in them, in bytes.
+    /// The size of their content, in bytes.
     size_bytes: i64,
-    /// The queue that gets a task for each.
+    /// The queue that gets a task for each change set.
     #[schema(example = "late")]
     queue: Option<String>,
-    /// How many of them have no task yet.
+    /// The number of change sets without a task.
     #[schema(example = 0)]
     waiting_tasks: i64,
 }
@@ -115,21 +117,22 @@ impl From<model::KeptChanges> for KeptChanges {
     }
 }
 
-/// What refreshes took, phase by phase. The phases of one refresh come to all of it; their quantiles need not.
+/// The durations of refreshes by phase. The phases of one refresh add up to its total; their
+/// quantiles need not.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Durations {
-    /// Waiting for locks.
+    /// The time spent waiting for locks.
     waiting: Quantiles,
-    /// Computing and writing.
+    /// The time spent computing and writing.
     applying: Quantiles,
-    /// The rest: looking at how the view stands, and those of its component that come before it. The commit, with which this is remembered, is in
-    /// none of them.
+    /// The remaining time: reading the state of the view, and waiting for views of its component
+    /// that are refreshed before it. The commit is not included in any phase.
     other: Quantiles,
-    /// All of it.
+    /// The total of all phases.
     all: Quantiles,
 }
 
-/// What half of the times, and what 95 in a hundred, do not exceed.
+/// The median and the 95th percentile of durations.
 #[derive(Serialize, ToSchema)]
 struct Quantiles {
     /// The median, in milliseconds.
@@ -155,24 +158,24 @@ impl From<model::Durations> for Durations {
     }
 }
 
-/// An index that a view lacks: without it a refresh reads a table as a whole, however little changed.
+/// A missing index: without it, a refresh reads a whole table, however small the changes are.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Advice {
     /// The table.
     #[schema(example = "public.orders")]
     table: String,
-    /// Its columns that the index is to be of.
+    /// The columns to index.
     #[schema(example = json!(["customer_id"]))]
     columns: Vec<String>,
-    /// The statement that makes it.
+    /// The statement that creates the index.
     #[schema(example = "CREATE INDEX ON public.orders (customer_id)")]
     statement: String,
-    /// What looks rows up by these columns.
+    /// Why rows are looked up by these columns.
     #[schema(
         example = "rows of public.orders are looked up by customer_id when public.customers changes"
     )]
     reason: String,
-    /// How many rows the table has, about; null where that is not known.
+    /// The estimated number of rows of the table; null if it is unknown.
     rows: Option<i64>,
 }
 
@@ -193,9 +196,12 @@ impl View {
     pub(super) fn of(report: model::ViewReport, now: Timestamp) -> Self {
         let fresh_at = report.fresh_at_ms.map(moment);
         let advice = report.advice.map(listed);
-        let lag_ms = fresh_at.map(|fresh_at| match report.is_current {
-            true => 0,
-            false => u64::try_from(now.since(fresh_at).as_millis()).unwrap_or(u64::MAX),
+        let lag_ms = fresh_at.map(|fresh_at| {
+            if report.is_current {
+                0
+            } else {
+                u64::try_from(now.since(fresh_at).as_millis()).unwrap_or(u64::MAX)
+            }
         });
         Self {
             database: report.database,
@@ -236,42 +242,43 @@ pub(super) fn moment(ms: i64) -> Timestamp {
 pub(super) struct ViewList {
     /// The views.
     pub(super) items: Vec<View>,
-    /// Whether there may be others, in databases in which no session can be opened.
+    /// Whether there may be more views, in databases in which no session can be opened.
     #[schema(example = false)]
     pub(super) incomplete: bool,
 }
 
-/// What a refresh did.
+/// The report of a refresh.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Refresh {
-    /// When it began, RFC 3339.
+    /// When it started, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
     /// `nothing` (nothing had changed), `incremental`, `full` or `failed`.
     #[schema(example = "incremental")]
     outcome: String,
-    /// What chose between incremental and full, in words.
+    /// Why it was incremental or full.
     why: String,
-    /// The snapshot that it reached, as PostgreSQL writes a `pg_snapshot`.
+    /// The snapshot that the view reflects after it, as PostgreSQL writes a `pg_snapshot`.
     #[schema(example = "812:812:")]
     snapshot: String,
-    /// Rows of changes that it read; an update is two.
+    /// The number of rows of changes that it read; an update counts as two.
     changes: i64,
-    /// Rows that were added to the view.
+    /// The number of rows inserted into the view.
     added: i64,
-    /// Rows that were changed in it.
+    /// The number of rows updated in the view.
     changed: i64,
-    /// Rows that were removed from it.
+    /// The number of rows deleted from the view.
     removed: i64,
-    /// How long it took, in milliseconds: all of it.
+    /// The total duration, in milliseconds.
     took_ms: f64,
-    /// Of that, waiting for locks.
+    /// The part of the duration spent waiting for locks, in milliseconds.
     waited_ms: f64,
-    /// Of that, computing and writing.
+    /// The part of the duration spent computing and writing, in milliseconds.
     applied_ms: f64,
-    /// What went wrong.
+    /// The error of a failed refresh.
     error: Option<String>,
-    /// The plans of its statements, as EXPLAIN (ANALYZE, BUFFERS, SETTINGS) shows them, where that was asked for.
+    /// The plans of its statements, as EXPLAIN (ANALYZE, BUFFERS, SETTINGS) shows them, if they
+    /// were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     plans: Option<String>,
 }
@@ -303,7 +310,7 @@ pub(super) struct RefreshList {
     pub(super) items: Vec<Refresh>,
 }
 
-/// How a query is kept, or would be.
+/// How a view of a query is, or would be, maintained.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Explanation {
     /// The query with every name resolved.
@@ -313,9 +320,9 @@ pub(super) struct Explanation {
     /// The tables and views that it reads.
     #[schema(example = json!(["public.flights"]))]
     reads: Vec<String>,
-    /// The stages in which it is kept, from the first to the last.
+    /// The stages that store intermediate results, from the first to the last.
     stages: Vec<Stage>,
-    /// The indexes that it lacks.
+    /// Missing indexes.
     advice: Vec<Advice>,
 }
 
@@ -336,11 +343,11 @@ struct ViewColumn {
 struct Stage {
     /// Its table.
     table: String,
-    /// Its operators as a tree, a line each, indented by two spaces a level.
+    /// Its operators as a tree, one per line, indented by two spaces per level.
     operators: String,
-    /// What it keeps, and how that is maintained.
+    /// What the stage stores, and how that is maintained.
     keeps: Vec<String>,
-    /// The statement that applies changes of all that it reads.
+    /// The statement that applies the changes of all its sources.
     sql: String,
 }
 
@@ -370,16 +377,16 @@ impl From<model::Explanation> for Explanation {
 /// How the rows of a view compare with those of its query.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Verification {
-    /// Whether they are the same.
+    /// Whether view and query have the same rows.
     equal: bool,
     /// The snapshot at which they were compared.
     #[schema(example = "812:812:")]
     snapshot: String,
-    /// Rows that both have.
+    /// The number of rows that both have.
     same: i64,
-    /// Rows that the query has and the view does not.
+    /// The number of rows that only the query has.
     missing: i64,
-    /// Rows that the view has and the query does not.
+    /// The number of rows that only the view has.
     extra: i64,
 }
 

@@ -1,4 +1,4 @@
-//! What refreshes change in views, as server-sent events.
+//! Changes of views, as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use egret_base::{Timestamp, condition};
 use egret_views::model::ChangePage;
-use egret_views::{Begins, Follower, ViewsError};
+use egret_views::{FollowMode, Follower, ViewsError};
 use futures_util::{Stream, stream};
 use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
@@ -19,59 +19,62 @@ use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{moment, problem};
-use super::{At, Door, Member};
+use super::{DefaultTenantCaller, ViewPath, ViewsState};
 use crate::access::part_name;
 use crate::error::RequestError;
 use crate::extract::{Path, Query};
 use crate::problem::Problem;
 
-/// How often a client that is told nothing hears that the server is there.
+/// Interval of keep-alive comments while there are no changes.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// What a browser says when it comes again.
+/// The header in which a reconnecting browser names the last event that it received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// From where a view is followed.
+/// The position from which a view is followed.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Start {
-    /// The database; without it the only one that has such a view.
+pub(super) struct ViewFollowParams {
+    /// The database; when absent, the only one that has a view of this name.
     database: Option<String>,
-    /// The number of the change set after which to go on; without it, and without the header `Last-Event-ID`, from now on.
+    /// The number of the change set after which to start; without it and the header
+    /// `Last-Event-ID`, the stream starts now.
     after: Option<i64>,
 }
 
-/// What a refresh changed in a view, or a part of that.
+/// The change set of a refresh, or a part of it.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ViewChanges {
     /// The view, with its schema.
     #[schema(example = "public.late_by_carrier")]
     view: String,
-    /// The number of the change set; each view has its own, which only rise.
+    /// The number of the change set; the numbers of a view only increase.
     #[schema(example = 1_764_000_000_001_i64)]
     sequence: i64,
-    /// When it was made, RFC 3339.
+    /// When the change set was created, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
-    /// The snapshot that the view shows with it, as PostgreSQL writes a `pg_snapshot`.
+    /// The snapshot that the view reflects with this change set, as PostgreSQL writes a
+    /// `pg_snapshot`.
     #[schema(example = "812:812:")]
     snapshot: String,
-    /// Of a `reset`: why the view is to be read anew. `begun`: its changes are kept from here on. `repaired`: it was made anew.
-    /// `restored`: so was the database, from a dump. `too_much`: more changed than `views.change_set_rows_max` rows, or than fits in
+    /// For a `reset`, why the whole view must be read again. `begun`: its changes are kept from
+    /// here on. `repaired`: the view was rebuilt. `restored`: the database was restored from a
+    /// dump. `too_much`: more than `views.change_set_rows_max` rows changed, or more than fits into
     /// `views.change_sets_size_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reset: Option<String>,
-    /// The rows, those that went first. A row that changed went, and came.
+    /// The rows, deleted ones first. An updated row is deleted and inserted.
     rows: Vec<ViewChangedRow>,
-    /// Whether more of the same change set follows. The number of the event comes with the last part.
+    /// Whether more parts of the same change set follow. The last part has the id of the event.
     more: bool,
 }
 
-/// A row that there is more often than before, or less.
+/// A row whose number of occurrences changed.
 #[derive(Serialize, ToSchema)]
 struct ViewChangedRow {
-    /// How much more often; below zero: less.
+    /// The change of the number of occurrences; negative for deletions.
     #[schema(example = 1)]
     weight: i64,
     /// The row: a JSON object of the view's columns.
@@ -101,43 +104,46 @@ impl ViewChanges {
 
 /// Follow a view
 ///
-/// Server-sent events: first `following`, whose number is where it begins; then for each refresh that changed something `changes` with
-/// rows that went and came, in order, none lost and none twice; or `reset` where the view is to be read anew. Large ones come in parts, of
-/// which the last has the number. `problem` comes before the end where it cannot go on. A client that comes again names the last number
-/// in `Last-Event-ID`, or `after`. The first that follows a view has its changes kept from then on, which takes the scope
-/// `views:write`. A comment comes every 15 seconds when there is nothing to tell.
+/// The response is a stream of server-sent events. The first is `following`, whose id is the
+/// position at which the stream starts. Each refresh that changed something sends `changes` with
+/// deleted and inserted rows, in order; none is lost or repeated. An event `reset` means that the
+/// whole view must be read again. Large change sets are sent in parts, of which the last has the
+/// id. If the stream cannot continue, its last event is `problem`. A client that reconnects sends
+/// the last id in `Last-Event-ID` or `after`. The first follower of a view turns on the recording
+/// of its changes, which requires the scope `views:write`. A comment is sent every 15 seconds
+/// without events.
 #[utoipa::path(get, path = "/v1/views/{name}/changes", operation_id = "followView", tag = "views",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["views:read"])),
-    params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Start),
+    params(("name" = String, Path, description = "The view's name, as `schema.name` outside of schema `public`."), ViewFollowParams),
     responses(
-        (status = 200, description = "The events; the data of `changes` and `reset`:", body = ViewChanges,
+        (status = 200, description = "The events. The data of `changes` and `reset` is:", body = ViewChanges,
             content_type = "text/event-stream"),
-        (status = 400, description = "It is in mode `immediate`: nobody is told what changes in it.", body = Problem,
+        (status = 400, description = "The view is in mode `immediate`, which has no change sets.", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "No view has this name.", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "Its changes are not kept, and the token may not have them kept.", body = Problem,
+        (status = 409, description = "The view's changes are not kept, and the token may not turn that on.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 410, description = "The changes after this number are not kept any more: read the view, and follow it from now on.",
+        (status = 410, description = "The changes after this number are no longer kept: read the view, and follow it from there.",
             body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "`views.followers_max` follow views.", body = Problem,
+        (status = 429, description = "The limit `views.followers_max` is reached.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn follow_view(
-    State(door): State<Door>,
-    Member(caller): Member,
+    State(door): State<ViewsState>,
+    DefaultTenantCaller(caller): DefaultTenantCaller,
     Path(name): Path<String>,
-    Query(Start { database, after }): Query<Start>,
+    Query(ViewFollowParams { database, after }): Query<ViewFollowParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let may_begin = caller.require_part("views", &part_name("views", &name), &["write"]);
-    let At(at) = At::read(name, database)?;
+    let ViewPath(at) = ViewPath::read(name, database)?;
     let after = match headers.get(LAST_EVENT_ID) {
         None => after,
         Some(last) => Some(number(last)?),
     };
     let begins = match may_begin {
-        Ok(()) => Begins::Yes,
-        Err(_) => Begins::No,
+        Ok(()) => FollowMode::Yes,
+        Err(_) => FollowMode::No,
     };
     let follower = door
         .views
@@ -157,7 +163,7 @@ fn number(value: &http::HeaderValue) -> Result<i64, RequestError> {
     })
 }
 
-/// The body. Its first event comes at once, so that a client knows where it is.
+/// The body. Its first event is sent at once, with the number at which the stream begins.
 fn events(
     follower: Follower,
     stopping: CancellationToken,
@@ -183,7 +189,7 @@ fn events(
                 Ok(event) => Some((Ok(event), Some((follower, stopping, false)))),
                 Err(error) => {
                     let reason = format_args!("view {}: {error}", follower.view());
-                    let message = "a row of a change set is no JSON";
+                    let message = "a row of a change set is not JSON";
                     condition::occur("answers_broken_off", "changes of views", reason, message);
                     None
                 }

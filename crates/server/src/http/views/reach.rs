@@ -1,4 +1,5 @@
-//! What a caller's scopes reach among the views: what a new view may read, and which names are told.
+//! The rights of a caller's scopes to views: what a new view may read, and which names responses
+//! may contain.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub(super) fn readable(caller: &Caller) -> ReadableViews {
     }
 }
 
-/// What a caller may have a view read. To grant `egret_views` what users' tables hold is an administrator's.
+/// What a caller may have a view read. To grant `egret_views` what users' tables hold is an
+/// administrator's.
 pub(super) fn maker_rights(caller: &Caller) -> MakerRights {
     let grants = if caller.may(ADMIN) {
         Grants::Reads
@@ -48,7 +50,8 @@ pub(super) fn shown(caller: &Caller, mut report: ViewReport) -> ViewReport {
     report
 }
 
-/// An error that counts the views and objects which need a view and which the caller may not know, instead of naming them.
+/// An error that counts the views and objects which need a view and which the caller may not know,
+/// instead of naming them.
 pub(super) fn without_hidden_names(readable: &ReadableViews, error: ViewsError) -> ViewsError {
     let ReadableViews::Matching(filter) = readable else {
         return error;
@@ -73,7 +76,7 @@ pub(super) fn without_hidden_names(readable: &ReadableViews, error: ViewsError) 
     }
     if objects > 0 {
         shown.push(Dependent::Object(format!(
-            "{objects} objects of the database, such as triggers: a token for all views is told which, and what drops them"
+            "{objects} objects of the database, such as triggers: a token for all views lists them, with the statements that drop them"
         )));
     }
     ViewsError::InUse {

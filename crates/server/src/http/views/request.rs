@@ -1,7 +1,9 @@
 //! What callers ask of views, as JSON.
 
-use egret_base::settings::{Span, Value};
-use egret_views::model::{Alteration, Following, MakerRights, Mode, NewView, Schedule, ViewName};
+use egret_base::settings::{ConfigDuration, Value};
+use egret_views::model::{
+    Alteration, FollowSettings, MakerRights, Mode, NewView, Schedule, ViewName,
+};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 use utoipa::openapi::Object;
@@ -10,43 +12,47 @@ use crate::extract::by_text;
 use crate::http::sql_text::sql_text;
 use crate::openapi::one_of;
 
-/// A new view.
+/// A request for a view.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ViewRequest {
-    /// Where it will be read: a name in schema `public`, or `schema.name`.
+    /// The name of the view: a name in schema `public`, or `schema.name`.
     #[serde(deserialize_with = "by_text")]
     #[schema(value_type = String, example = "late_by_carrier")]
     pub(super) name: ViewName,
-    /// Its query, one SELECT.
+    /// The query, one SELECT.
     #[serde(deserialize_with = "sql_text")]
     #[schema(
         example = "select carrier, count(*) as flights from flights where arr_delay > 60 group by carrier"
     )]
     query: String,
-    /// The database; may be left out where there is one only.
+    /// The database; it may be omitted if there is only one.
     database: Option<String>,
-    /// How it is brought up to date; `auto` when absent.
+    /// How the view is refreshed; `auto` when absent.
     #[serde(default, deserialize_with = "by_text")]
     #[schema(schema_with = mode_schema)]
     mode: Mode,
-    /// When: the lag that is allowed (`5s`), a cron expression of five fields in UTC, or `manual`. When absent, it is
-    /// refreshed with the views that read it, or after `views.default_lag` where there are none.
+    /// When the view is refreshed: the maximum lag (`5s`), a cron expression of five fields in UTC,
+    /// or `manual`. When absent, it is refreshed with the views that read it, or after
+    /// `views.default_lag` if there are none.
     #[serde(default, deserialize_with = "maybe_schedule")]
     #[schema(value_type = Option<String>, example = "5s")]
     schedule: Option<Schedule>,
-    /// Lists of its columns, for each of which there will be an index.
+    /// Lists of columns, each of which gets an index.
     #[serde(default, deserialize_with = "sql_text")]
     #[schema(example = json!([["carrier"]]))]
     indexes: Vec<Vec<String>>,
-    /// For how long what changes in it is kept for those who follow it: `1d`. When absent, it is not before somebody follows it.
+    /// How long its changes are kept for followers, such as `1d`. When absent, they are kept from
+    /// the first follower on.
     #[serde(default, deserialize_with = "maybe_span")]
     #[schema(value_type = Option<String>, example = "1d")]
-    keep_changes: Option<Span>,
-    /// The queue that gets a task for every change; changes are kept then, for `views.change_sets_kept` where nothing else is said.
+    keep_changes: Option<ConfigDuration>,
+    /// The queue that gets a task for every change set. Changes are then kept, for
+    /// `views.change_sets_kept` unless `keep_changes` is given.
     #[schema(example = "late")]
     pub(super) on_change_enqueue: Option<String>,
-    /// The role whose rights its query has; the one that Egret connects as when absent. Takes an admin.
+    /// The owner, with whose rights the query runs; when absent, `egret_views`, or the role that
+    /// Egret connects as if that is not a superuser. Only an admin may name one.
     #[serde(default, deserialize_with = "sql_text")]
     pub(super) owner: Option<String>,
 }
@@ -62,7 +68,7 @@ impl ViewRequest {
             indexes: self.indexes,
             owner: self.owner,
             rights,
-            following: Following {
+            following: FollowSettings {
                 kept: self.keep_changes,
                 queue: self.on_change_enqueue,
             },
@@ -71,7 +77,7 @@ impl ViewRequest {
     }
 }
 
-/// A query that may become a view.
+/// A query to be validated for a view.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Validation {
@@ -79,7 +85,7 @@ pub(super) struct Validation {
     #[serde(deserialize_with = "sql_text")]
     #[schema(example = "select carrier, count(*) as flights from flights group by carrier")]
     pub(super) query: String,
-    /// The database; may be left out where there is one only.
+    /// The database; it may be omitted if there is only one.
     pub(super) database: Option<String>,
 }
 
@@ -87,43 +93,44 @@ pub(super) struct Validation {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RefreshRequest {
-    /// Whether the plans of its statements are kept, each of which is done twice for that, and once undone.
+    /// Whether to return the plans of its statements. Each statement is then executed twice, and
+    /// rolled back once.
     #[serde(default)]
     pub(super) explain: bool,
 }
 
-/// Who may ask for views from SQL.
+/// Roles that may request views from SQL.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ViewGrantRequest {
-    /// Roles, one at least; `public` is every role.
+    /// The roles, at least one; `public` stands for all roles.
     #[serde(deserialize_with = "sql_text")]
     #[schema(example = json!(["app"]))]
     pub(super) roles: Vec<String>,
-    /// The database; may be left out where there is one only.
+    /// The database; it may be omitted if there is only one.
     pub(super) database: Option<String>,
 }
 
-/// A change to a view; what is absent stays as it is.
+/// A change to a view; absent fields are unchanged.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ViewChange {
-    /// How it is brought up to date.
+    /// How the view is refreshed.
     #[serde(default, deserialize_with = "maybe_mode")]
     #[schema(schema_with = mode_schema)]
     mode: Option<Mode>,
-    /// When: the lag that is allowed (`5s`), a cron expression of five fields in UTC, or `manual`; null for when the views
-    /// that read it are refreshed, or after `views.default_lag`.
+    /// When the view is refreshed: the maximum lag (`5s`), a cron expression of five fields in UTC,
+    /// or `manual`; null: with the views that read it, or after `views.default_lag`.
     #[serde(default, deserialize_with = "present_schedule")]
     #[schema(value_type = Option<String>, example = "1min")]
     schedule: Option<Option<Schedule>>,
-    /// Whether it is kept fresh: false suspends it, true ends any suspension.
+    /// Whether the view is refreshed: false suspends it, true ends a suspension.
     active: Option<bool>,
-    /// For how long what changes in it is kept for those who follow it; null: it is not.
+    /// How long its changes are kept for followers; null: they are not kept.
     #[serde(default, deserialize_with = "present_span")]
     #[schema(value_type = Option<String>, example = "1d")]
-    keep_changes: Option<Option<Span>>,
-    /// The queue that gets a task for every change; null: none.
+    keep_changes: Option<Option<ConfigDuration>>,
+    /// The queue that gets a task for every change set; null: none.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>, example = "late")]
     pub(super) on_change_enqueue: Option<Option<String>>,
@@ -159,15 +166,17 @@ fn present_schedule<'de, D: Deserializer<'de>>(
     maybe_schedule(deserializer).map(Some)
 }
 
-fn maybe_span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Span>, D::Error> {
+fn maybe_span<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ConfigDuration>, D::Error> {
     let text: Option<String> = Option::deserialize(deserializer)?;
-    let span = text.map(|text| Span::read(&text)).transpose();
+    let span = text.map(|text| ConfigDuration::read(&text)).transpose();
     span.map_err(serde::de::Error::custom)
 }
 
 fn present_span<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<Option<Span>>, D::Error> {
+) -> Result<Option<Option<ConfigDuration>>, D::Error> {
     maybe_span(deserializer).map(Some)
 }
 
@@ -177,7 +186,9 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<S
 
 /// The ways in which a view is brought up to date.
 fn mode_schema() -> Object {
-    let description = "`incremental`: by what changed. `full`: by computing all of it anew, of which only what differs is \
-                       written. `auto`: whichever takes less, each time. `immediate`: within the transactions that write to what it reads.";
+    let description = "`incremental`: from the changes of its tables. `full`: by recomputing it \
+                       and writing only the differences. `auto`: by the cheaper of the two, \
+                       chosen for each refresh. `immediate`: within the transactions that write \
+                       to its tables.";
     one_of(&["auto", "incremental", "full", "immediate"], description)
 }

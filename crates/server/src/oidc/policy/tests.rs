@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_base::{ManualClock, SeededEntropy};
 use serde_json::json;
 
@@ -228,7 +228,7 @@ fn settings_that_cannot_work_are_refused_by_name() {
             config.algorithms = String::new()
         }),
         ("oidc.clock_leeway", |config| {
-            config.clock_leeway = Span::secs(301)
+            config.clock_leeway = ConfigDuration::secs(301)
         }),
         ("oidc.roles_claim", |config| {
             config.role_scopes = "ops=admin".to_owned()

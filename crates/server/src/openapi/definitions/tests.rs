@@ -1,11 +1,12 @@
-//! What is published of definitions is what the engine reads.
+//! The published schema of definitions accepts the same definitions as the engine.
 
 use egret_documents::core::definition::read;
 use egret_documents::core::schema::Schema;
 
 use super::*;
 
-/// Compares the schema with what reads definitions: `base` with each value at `key`; none: without the key.
+/// Compares the schema with what reads definitions: `base` with each value at `key`; none: without
+/// the key.
 fn check(base: &Value, key: &str, values: &[Option<Value>]) {
     let schema = Schema::compile(&definition()).unwrap();
     for value in values {

@@ -1,11 +1,12 @@
-//! What is published of a text is what the engine takes.
+//! The published schemas of strings accept the same values as the engines.
 
 use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use egret_base::settings::{Span, Value as _};
-use egret_branches::model::{BranchName, From};
+use egret_base::CronSchedule;
+use egret_base::settings::{ConfigDuration, Value as _};
+use egret_branches::model::{BranchName, BranchSource};
 use egret_documents::core::path::Path;
 use egret_documents::model::CollectionName;
 use egret_queue::model::{Lease, TaskId};
@@ -16,7 +17,7 @@ use regex::Regex;
 use super::*;
 use crate::tokens::{Scope, check_tenant};
 
-/// Whether a text is as a schema says.
+/// Whether a schema accepts a string.
 fn allows(schema: &Value, text: &str) -> bool {
     let pattern = Regex::new(schema["pattern"].as_str().unwrap()).unwrap();
     let length = text.chars().count() as u64;
@@ -27,7 +28,7 @@ fn allows(schema: &Value, text: &str) -> bool {
         && !is_refused
 }
 
-/// Compares what is published of texts with what takes them.
+/// Compares a published schema with the engine's own check.
 fn check(schema: &Value, is_taken: impl Fn(&str) -> bool, texts: &[&str]) {
     for text in texts {
         assert_eq!(allows(schema, text), is_taken(text), "{text:?}");
@@ -36,7 +37,7 @@ fn check(schema: &Value, is_taken: impl Fn(&str) -> bool, texts: &[&str]) {
     assert!(texts.iter().any(|text| !is_taken(text)));
 }
 
-/// Whether it can be read.
+/// Whether `T` can be parsed from it.
 fn reads<T: FromStr>(text: &str) -> bool {
     text.parse::<T>().is_ok()
 }
@@ -91,7 +92,7 @@ fn names() {
         &format!("template:{VERSION_4}"),
         &format!("branch:{}", "a".repeat(64)),
     ];
-    check(&branch_origin(), reads::<From>, &origins);
+    check(&branch_origin(), reads::<BranchSource>, &origins);
 }
 
 #[test]
@@ -145,15 +146,49 @@ fn times() {
         "7d",
         "5",
         "5 weeks",
+        "15 min",
+        "1  h",
         "1.5s",
         "-1s",
         "*/5 * * * *",
+        "*/5  *   * * *",
         "0 8 * * MON-FRI",
+        "0 8 13 * +FRI",
         "* * * *",
     ];
     check(&view_schedule(), reads::<Schedule>, &texts);
-    let spans = ["", "5s", "10ms", "1m", "999d", "5", "s"];
-    check(&duration(), |text| Span::read(text).is_ok(), &spans);
+    let spans = ["", "5s", "10ms", "1m", "15 min", "999d", "5", "s"];
+    check(
+        &duration(),
+        |text| ConfigDuration::read(text).is_ok(),
+        &spans,
+    );
+}
+
+#[test]
+fn cron_expressions() {
+    let texts = [
+        "",
+        "* * * * *",
+        "*/5  *  * * *",
+        "0 0 8 * * MON",
+        "@hourly",
+        "@annually",
+        "@Daily",
+        "@WEEKLY",
+        "@daily ly",
+        "0 8 13 * +FRI",
+        "0 0 8 13 * +fri#L",
+        "0 8 +13 * *",
+        "0 8 13 * +",
+        "@never",
+        "* * * *",
+    ];
+    check(
+        &cron(),
+        |text| CronSchedule::of_new(text, "").is_ok(),
+        &texts,
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Names as clients write them, and what each error becomes.
 
 use egret_base::Timestamp;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -54,14 +54,14 @@ fn each_error_has_its_sqlstate() {
     check(
         BranchesError::NotFound { name: name() },
         expect![[
-            r#"3D000 branch "pr-42.acme" does not exist | `egret branch list` shows the branches there are"#
+            r#"3D000 branch "pr-42.acme" does not exist | `egret branch list` lists the existing branches"#
         ]],
     );
     let at = Timestamp::from_micros(1_800_000_000_000_000);
     check(
         BranchesError::Expired { name: name(), at },
         expect![[
-            r#"3D000 branch "pr-42.acme" expired at 2027-01-15T08:00:00.000000Z | make a new one with `egret branch create`"#
+            r#"3D000 branch "pr-42.acme" expired at 2027-01-15T08:00:00.000000Z | create a new one with `egret branch create`"#
         ]],
     );
     check(
@@ -71,21 +71,21 @@ fn each_error_has_its_sqlstate() {
             hint: "its server did not start".to_owned(),
         },
         expect![[
-            r#"55000 branch "pr-42.acme" is failed: its server did not start | `egret branch show` tells more; a failed branch may be helped by `egret branch reset`"#
+            r#"55000 branch "pr-42.acme" is failed: its server did not start | `egret branch show` has details; `egret branch reset` may repair a failed branch"#
         ]],
     );
     check(
         BranchesError::VolumeFull {
-            free: Size::mib(100),
-            needed: Size::mib(512),
+            free: ByteSize::mib(100),
+            needed: ByteSize::mib(512),
         },
         expect![[
-            r#"53100 branch "pr-42.acme" cannot be woken: the volume has 100MB free, but 512MB are needed | destroy branches"#
+            r#"53100 branch "pr-42.acme" cannot be resumed: the volume has 100MB free, but 512MB are needed | destroy branches"#
         ]],
     );
     check(
         BranchesError::Stopping,
-        expect!["57P03 egret is stopping | connect again when it has started"],
+        expect!["57P03 egret is starting or stopping | connect again"],
     );
     check(
         BranchesError::Io {
@@ -94,7 +94,7 @@ fn each_error_has_its_sqlstate() {
             source: std::io::ErrorKind::PermissionDenied.into(),
         },
         expect![[
-            r#"XX000 branch "pr-42.acme": clone somewhere: permission denied | `egret branch show` tells more, and Egret's log"#
+            r#"XX000 branch "pr-42.acme": clone somewhere: permission denied | `egret branch show` and Egret's log have details"#
         ]],
     );
 }

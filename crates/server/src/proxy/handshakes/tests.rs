@@ -72,7 +72,8 @@ fn an_address_full_of_clients_that_do_not_go_on_has_room_soon() {
     assert!(next.is_ok() && proving[0].evicted.is_cancelled());
 }
 
-/// However many a few addresses open, and whenever: each newcomer takes the place of another of theirs.
+/// However many a few addresses open, and whenever: each newcomer takes the place of another of
+/// theirs.
 #[test]
 fn few_addresses_keep_no_other_one_out() {
     let handshakes = handshakes(1_024, 256);

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn an_error_carries_its_fields_and_nothing_more() {
-    let refusal = Refusal::new("28P01", "no\0Cinjected").with_hint("try again");
+    let refusal = ConnectionRefusal::new("28P01", "no\0Cinjected").with_hint("try again");
     let reply = fatal(&refusal);
     assert_eq!(
         &reply[..],

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn read(parameters: &[(&str, &str)]) -> Result<Wish, Refusal> {
+fn read(parameters: &[(&str, &str)]) -> Result<SessionRequest, ConnectionRefusal> {
     let owned = parameters
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    Wish::read(owned.collect())
+    SessionRequest::read(owned.collect())
 }
 
 fn check(database: &str, options: &str, expected: Expect) {

@@ -1,6 +1,7 @@
 //! The connection string through the proxy, with psql and psycopg: entering, waking, cancelling,
 //! being sent away.
 
+use egret_base::test_support::eventually;
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -150,12 +151,12 @@ async fn a_suspended_branch_wakes_and_a_reset_one_keeps_its_string() {
 }
 
 /// A psql that has printed a line and waits for more input.
-struct Inside {
+struct PsqlSession {
     child: Child,
     lines: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
 }
 
-impl Inside {
+impl PsqlSession {
     async fn enter(url: &str) -> Self {
         let mut child = psql(url).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -202,7 +203,7 @@ async fn sessions_are_counted_and_end_with_their_branch() {
     let rig = shared();
     rig.make("inside").await;
     let url = rig.url("inside").await;
-    let mut idle = Inside::enter(&url).await;
+    let mut idle = PsqlSession::enter(&url).await;
     idle.say("BEGIN; UPDATE item SET name = 'open'; SELECT 'open';")
         .await;
     assert_eq!(idle.line().await.as_deref(), Some("open"));
@@ -214,7 +215,7 @@ async fn sessions_are_counted_and_end_with_their_branch() {
         "{text}"
     );
 
-    let again = Inside::enter(&url).await;
+    let again = PsqlSession::enter(&url).await;
     rig.destroy("inside").await;
     let text = again.sent_away().await;
     assert!(
@@ -231,8 +232,8 @@ async fn an_expired_branch_lets_nobody_in_and_sends_everybody_away() {
     let rig = shared();
     rig.make("brief").await;
     let url = rig.url("brief").await;
-    let mut inside = Inside::enter(&url).await;
-    inside.say("BEGIN;").await;
+    let mut inside = PsqlSession::enter(&url).await;
+    inside.say("BEGIN;\nSELECT pg_sleep(600);").await;
     let changed = rig
         .send(
             reqwest::Method::PATCH,
@@ -242,7 +243,6 @@ async fn an_expired_branch_lets_nobody_in_and_sends_everybody_away() {
         .await;
     assert_eq!(changed.status(), 200);
     // The end of its output is the end of its session.
-    inside.say("SELECT pg_sleep(600);").await;
     while inside.line().await.is_some() {}
     assert!(!inside.child.wait().await.unwrap().success());
     let text = complaint(rig.psql(&url, "select 1").await);
@@ -258,10 +258,13 @@ async fn a_statement_is_cancelled_through_the_proxy() {
     let rig = shared();
     rig.make("cancel").await;
     let url = rig.url("cancel").await;
-    let mut inside = Inside::enter(&url).await;
+    let mut inside = PsqlSession::enter(&url).await;
     inside.say("SELECT pg_sleep(600);").await;
     let runs = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-    while rig.query("cancel", runs).await["rows"] != json!([[1]]) {}
+    eventually("the statement runs", async || {
+        rig.query("cancel", runs).await["rows"] == json!([[1]])
+    })
+    .await;
     // psql turns SIGINT into a cancel request, on a connection of its own.
     let pid = rustix::process::Pid::from_raw(inside.child.id().unwrap() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

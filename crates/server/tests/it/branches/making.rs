@@ -134,7 +134,7 @@ async fn what_cannot_be_made_says_why() {
             json!({"name": "bad", "ttl_ms": 0}),
             400,
             "invalid_request",
-            "longer than nothing",
+            "longer than zero",
         ),
         (
             json!({"name": "bad", "settings": {"work_men": "1MB"}}),

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
 use egret_postgres::tokio_postgres::{Client, Config, NoTls};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use crate::proxy::door::{client, plain, printed, run};
 async fn brisk() -> Rig {
     Rig::own(|config| {
         config.pool_min = 0;
-        config.pool_quiet = Span::ms(5);
+        config.pool_quiet = ConfigDuration::ms(5);
     })
     .await
 }
@@ -63,7 +64,7 @@ async fn pools_are_shown_and_resized() {
         json!({"preset": "small", "target": 2, "chosen": true, "hot": 2, "filling": 0,
             "template": templates["items"][0]["id"]})
     );
-    // Branches in the pool are nobody's: no list, count or check has them.
+    // Branches in the pool belong to no tenant: no list, count or check includes them.
     assert_eq!(rig.get("/v1/branches").await["items"], json!([]));
     assert_eq!(templates["items"][0]["branches"], 0);
     let check = rig.post("/v1/verify", json!({})).await;
@@ -192,13 +193,15 @@ async fn psql_gets_the_session_that_waited_for_it() {
         );
     }
     // The session of the last client ends a moment after the client has.
-    let mut left = waiting(&rig, "two").await;
-    for _ in 0..1_000 {
+    let left = eventually("the session of the last client ends", async || {
+        let left = waiting(&rig, "two").await;
         if left.len() == ready.len() {
-            break;
+            Ok(left)
+        } else {
+            Err(left)
         }
-        left = waiting(&rig, "two").await;
-    }
+    })
+    .await;
     assert_eq!(left, ready, "nobody took what was not for him");
     rig.stop().await;
     rig.assert_calm();
@@ -277,7 +280,10 @@ async fn a_session_that_waited_is_cancelled_reported_and_closed_like_any() {
     let sleeping = client.batch_execute("SELECT pg_sleep(600)");
     let cancelling = async {
         let runs = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-        while rig.query("one", runs).await["rows"] != json!([[1]]) {}
+        eventually("the statement runs", async || {
+            rig.query("one", runs).await["rows"] == json!([[1]])
+        })
+        .await;
         cancel.cancel_query(NoTls).await.unwrap();
     };
     let (slept, ()) = tokio::join!(sleeping, cancelling);
@@ -290,7 +296,10 @@ async fn a_session_that_waited_is_cancelled_reported_and_closed_like_any() {
 
     // It serves one client and is gone.
     drop(client);
-    while waiting(&rig, "one").await.contains(&pid) {}
+    eventually("the client's session ends", async || {
+        !waiting(&rig, "one").await.contains(&pid)
+    })
+    .await;
     let (client, _) = connect(&url).await;
     let row = client
         .query_one("SELECT pg_backend_pid()", &[])
@@ -299,7 +308,10 @@ async fn a_session_that_waited_is_cancelled_reported_and_closed_like_any() {
     assert_ne!(i64::from(row.get::<_, i32>(0)), pid);
     // And it ends with its branch.
     rig.destroy("one").await;
-    while client.query("SELECT 1", &[]).await.is_ok() {}
+    eventually("the session ends with its branch", async || {
+        client.query("SELECT 1", &[]).await.is_err()
+    })
+    .await;
     rig.stop().await;
     rig.assert_calm();
 }

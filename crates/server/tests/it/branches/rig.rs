@@ -1,15 +1,16 @@
-//! A whole Egret but for its binary, in a directory of its own: volume, PostgreSQL, engine, server
-//! and proxy.
+//! A complete Egret without its binary, in a directory of its own: volume, PostgreSQL, engine,
+//! server and proxy.
 //!
-//! Most tests share one and keep to branches with names of their own. It has a runtime of its own,
-//! whose threads log into a text that every test looks at in the end.
+//! Most tests share one and use branches with names of their own. It has a runtime of its own,
+//! whose threads write a log that every test checks in the end.
 
 use std::path::PathBuf;
 use std::process::Output;
 use std::sync::{Arc, LazyLock};
 
 use egret_base::lifecycle::{Service, Stack};
-use egret_base::settings::{Size, Span};
+use egret_base::settings::{ByteSize, ConfigDuration};
+use egret_base::test_support::eventually;
 use egret_base::{Clock, SystemClock, SystemEntropy};
 use egret_branches::{Branches, BranchesConfig, Options, VolumeService, open_volume};
 use egret_postgres::embedded::Layout;
@@ -28,7 +29,7 @@ use tokio::runtime::Runtime;
 use crate::house::{Log, client, problem};
 use crate::proxy::door;
 
-/// One running Egret.
+/// One running Egret and its parts.
 pub struct Rig {
     pub branches: Branches,
     pub source: Arc<EmbeddedServer>,
@@ -72,11 +73,11 @@ impl Rig {
             .build()
             .expect("a runtime can be made");
         let mut config = BranchesConfig {
-            volume_size: Size::gib(2),
-            free_min: Size::mib(64),
-            free_critical: Size::mib(32),
+            volume_size: ByteSize::gib(2),
+            free_min: ByteSize::mib(64),
+            free_critical: ByteSize::mib(32),
             // No session that waits is closed, however long a test takes.
-            session_idle: Span::secs(86_400),
+            session_idle: ConfigDuration::secs(86_400),
             ..BranchesConfig::default()
         };
         change(&mut config);
@@ -223,7 +224,6 @@ impl Rig {
         problem(self.send(method, path, body).await, status, code).await
     }
 
-    /// Makes a branch.
     pub async fn make(&self, name: &str) -> Value {
         let body = json!({"name": name});
         answered(self.send(Method::POST, "/v1/branches", body).await, 201).await
@@ -235,7 +235,6 @@ impl Rig {
         self.post(&path, json!({"sql": sql})).await
     }
 
-    /// Destroys a branch.
     pub async fn destroy(&self, branch: &str) {
         let path = format!("/v1/branches/{branch}");
         let response = self.request(Method::DELETE, &path).send().await.unwrap();
@@ -277,13 +276,16 @@ impl Rig {
 
     /// Waits until the files behind every tombstone are gone; registry and disk agree then.
     pub async fn assert_settled(&self) {
-        loop {
+        let check = eventually("no tombstone is left", async || {
             let check = self.post("/v1/verify", json!({})).await;
             if check["tombstones"] == 0 {
-                assert_eq!(check["consistent"], true, "{check}");
-                return;
+                Ok(check)
+            } else {
+                Err(check)
             }
-        }
+        })
+        .await;
+        assert_eq!(check["consistent"], true, "{check}");
     }
 
     /// Stops the engine alone, while the doors stay open.
@@ -292,7 +294,6 @@ impl Rig {
         self.runs(async move { branches.stop().await }).await;
     }
 
-    /// Stops everything.
     pub async fn stop(&self) {
         let stack = self.stack.clone();
         self.runs(async move { stack.stop().await }).await;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use egret_base::test_support::eventually;
 use egret_postgres::tokio_postgres;
 use futures_util::future::join_all;
 use reqwest::Method;
@@ -15,17 +16,19 @@ const AT_ONCE: usize = 4;
 /// How often each of them comes.
 const ROUNDS: usize = 12;
 
-/// Suspends a branch again and again, each time after somebody has been served since the last time.
+/// Suspends a branch repeatedly, each time after at least one call was served since the last time.
 async fn suspend_repeatedly(rig: &Rig, branch: &str, served: &AtomicUsize, over: &AtomicBool) {
     let path = format!("/v1/branches/{branch}/suspend");
     let mut before = 0;
-    while !over.load(Ordering::SeqCst) {
-        let now = served.load(Ordering::SeqCst);
-        if now == before {
-            tokio::task::yield_now().await;
-            continue;
+    loop {
+        eventually("a call is served", async || {
+            over.load(Ordering::SeqCst) || served.load(Ordering::SeqCst) != before
+        })
+        .await;
+        if over.load(Ordering::SeqCst) {
+            return;
         }
-        before = now;
+        before = served.load(Ordering::SeqCst);
         rig.post(&path, json!({})).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Who may do what, and whose branches are whose.
+//! Scopes for branches, and the separation of tenants.
 
 use reqwest::Method;
 use serde_json::{Value, json};

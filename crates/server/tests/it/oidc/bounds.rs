@@ -10,7 +10,8 @@ use super::OidcHouse;
 use super::issuer::SigningKey;
 use crate::house::problem;
 
-/// An ID token for Egret's audience, as an issuer makes it that marks access tokens by RFC 9068 and one that does not.
+/// An ID token for Egret's audience, as an issuer makes it that marks access tokens by RFC 9068 and
+/// one that does not.
 #[tokio::test]
 async fn an_id_token_is_no_access_token() {
     let strict = |config: &mut OidcConfig| config.token_types = "at+jwt".to_owned();

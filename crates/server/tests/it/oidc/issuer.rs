@@ -24,7 +24,6 @@ struct Answers {
     is_hanging: Mutex<bool>,
 }
 
-/// A running provider.
 pub struct Issuer {
     pub url: String,
     answers: Arc<Answers>,
@@ -133,7 +132,6 @@ impl SigningKey {
         })
     }
 
-    /// Both coordinates.
     pub fn point(&self) -> &[u8] {
         &self.pair.public_key().as_ref()[1..]
     }
@@ -142,7 +140,6 @@ impl SigningKey {
         json!({"alg": "ES256", "typ": "at+jwt", "kid": self.id})
     }
 
-    /// A signed token.
     pub fn sign(&self, claims: &Value) -> String {
         self.sign_with(&self.header(), claims)
     }

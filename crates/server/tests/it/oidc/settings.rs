@@ -1,6 +1,6 @@
 //! Settings, files and documents of a provider that cannot be used.
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_server::OidcConfig;
 use serde_json::json;
 
@@ -18,7 +18,7 @@ async fn a_discovery_document_leads_to_no_other_service_of_this_machine() {
         ),
         (
             json!({"jwks_uri": "http://keys.example/"}),
-            "`jwks_uri` is no https URL",
+            "`jwks_uri` is not an https URL",
         ),
         (
             json!({"jwks_uri": "https://127.0.0.1:1/"}),
@@ -67,7 +67,7 @@ async fn settings_and_files_that_cannot_work_are_refused_by_name() {
         ),
         (
             "oidc.refresh_pause: ",
-            Box::new(|config| config.refresh_pause = Span::ms(999)),
+            Box::new(|config| config.refresh_pause = ConfigDuration::ms(999)),
         ),
         (
             "oidc.ca_file /absent",

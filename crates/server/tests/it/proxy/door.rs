@@ -16,7 +16,7 @@ use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{self, NoTls};
 use egret_postgres::wire::scram::Verifier;
 use egret_server::proxy::{
-    Backend, Directory, Entry, Proxy, ProxyConfig, ProxyOptions, Refusal, Route,
+    Backend, ConnectionRefusal, Directory, Entry, Proxy, ProxyConfig, ProxyOptions, Route,
 };
 use prometheus_client::registry::Registry;
 use tokio::io::AsyncWriteExt;
@@ -30,7 +30,6 @@ use crate::house::Log;
 pub const BRANCH: &str = "pr-42";
 /// The only role that may enter it.
 pub const ROLE: &str = "egret_branch";
-/// Its password.
 pub const PASSWORD: &str = "correct-horse-battery";
 
 /// The version of PostgreSQL behind the proxy.
@@ -48,8 +47,8 @@ static VERIFIER: LazyLock<Arc<Verifier>> = LazyLock::new(|| {
     Arc::new(Verifier::derive(PASSWORD, &salt, 4096).unwrap())
 });
 
-/// A started proxy and what is around it.
-pub struct Door {
+/// A started proxy with its database, directory and log.
+pub struct RunningProxy {
     pub proxy: Proxy,
     pub database: TestDatabase,
     pub branches: Arc<Branches>,
@@ -74,7 +73,7 @@ pub struct Branches {
     pub attaching: watch::Sender<usize>,
     /// Sessions and attempts that hold a guard.
     pub guards: watch::Sender<usize>,
-    /// How often anybody was looked up.
+    /// Number of calls of `lookup`.
     pub lookups: AtomicUsize,
 }
 
@@ -88,17 +87,20 @@ impl Drop for Guard {
 }
 
 /// The directory as the proxy holds it.
-pub struct Shared(pub Arc<Branches>);
+pub struct SharedDirectory(pub Arc<Branches>);
 
-impl Directory for Shared {
-    fn lookup<'a>(&'a self, _: &'a str, route: &'a Route) -> BoxFuture<'a, Result<Entry, Refusal>> {
+impl Directory for SharedDirectory {
+    fn lookup<'a>(
+        &'a self,
+        _: &'a str,
+        route: &'a Route,
+    ) -> BoxFuture<'a, Result<Entry, ConnectionRefusal>> {
         Box::pin(async move {
             self.0.lookups.fetch_add(1, Ordering::SeqCst);
             if route.branch != BRANCH {
                 let message = format!("branch \"{}\" does not exist", route.branch);
-                return Err(
-                    Refusal::new("3D000", message).with_hint("egret branch list shows them")
-                );
+                return Err(ConnectionRefusal::new("3D000", message)
+                    .with_hint("egret branch list shows them"));
             }
             Ok(Entry {
                 branch: BranchId::new(Timestamp::from_micros(1), [1; 10]),
@@ -117,7 +119,7 @@ impl Directory for Shared {
         _: &'a Route,
         _: &'a Entry,
         _: &'a [(String, String)],
-    ) -> BoxFuture<'a, Result<Backend, Refusal>> {
+    ) -> BoxFuture<'a, Result<Backend, ConnectionRefusal>> {
         Box::pin(async move {
             let branches = &self.0;
             branches.guards.send_modify(|guards| *guards += 1);
@@ -155,7 +157,7 @@ pub fn options(
 ) -> ProxyOptions {
     ProxyOptions {
         config,
-        directory: Arc::new(Shared(branches.clone())),
+        directory: Arc::new(SharedDirectory(branches.clone())),
         tls,
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
@@ -163,7 +165,7 @@ pub fn options(
     }
 }
 
-impl Door {
+impl RunningProxy {
     pub async fn open() -> Self {
         Self::with(ProxyConfig::default(), None).await
     }
@@ -288,7 +290,8 @@ impl Door {
         run(command, "").await
     }
 
-    /// Stops the proxy and looks back: nobody left, nothing leaked, nothing to worry about.
+    /// Stops the proxy and checks that no session is left, no password is in the log, and no
+    /// warning was logged.
     pub async fn close(self) {
         self.proxy.stop().await;
         assert_eq!(*self.branches.guards.borrow(), 0);

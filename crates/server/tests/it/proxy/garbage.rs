@@ -1,17 +1,17 @@
 //! Clients that send what no client should: each gets a clear error, the proxy goes on.
 
 use bytes::BytesMut;
-use egret_base::settings::{Size, Span};
+use egret_base::settings::{ByteSize, ConfigDuration};
 use egret_base::{Entropy, SeededEntropy};
 use egret_server::proxy::ProxyConfig;
 use postgres_protocol::message::frontend;
 use tokio::io::AsyncWriteExt;
 
-use crate::proxy::door::{Door, PASSWORD, ROLE};
+use crate::proxy::door::{PASSWORD, ROLE, RunningProxy};
 use crate::proxy::raw::Raw;
 
 /// What the proxy answers to some bytes.
-async fn answer(door: &Door, bytes: &[u8]) -> String {
+async fn answer(door: &RunningProxy, bytes: &[u8]) -> String {
     let mut raw = Raw::connect(door).await;
     raw.send(bytes).await;
     raw.error().await
@@ -19,7 +19,7 @@ async fn answer(door: &Door, bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn packets_that_are_none_get_a_clear_error() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     for (bytes, expected) in [
         (
             &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
@@ -54,7 +54,7 @@ async fn packets_that_are_none_get_a_clear_error() {
 
 #[tokio::test]
 async fn encryption_is_asked_for_only_once() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let ssl = [0, 0, 0, 8, 4, 0xD2, 0x16, 0x2F];
     let mut raw = Raw::connect(&door).await;
     raw.send(&ssl).await;
@@ -83,10 +83,10 @@ async fn read_byte(raw: &mut Raw) -> u8 {
 #[tokio::test]
 async fn a_startup_packet_has_a_named_limit() {
     let config = ProxyConfig {
-        startup_bytes_max: Size(300),
+        startup_bytes_max: ByteSize(300),
         ..ProxyConfig::default()
     };
-    let door = Door::with(config, None).await;
+    let door = RunningProxy::with(config, None).await;
     let mut raw = Raw::connect(&door).await;
     let (database, long) = (door.database(), "x".repeat(1_000_000));
     raw.startup(&[("user", ROLE), ("database", &database), ("options", &long)])
@@ -104,7 +104,7 @@ async fn a_startup_packet_has_a_named_limit() {
 
 #[tokio::test]
 async fn answers_to_the_challenge_that_are_none_get_a_clear_error() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let sasl = |mechanism: &str, data: &[u8]| {
         let mut message = BytesMut::new();
         frontend::sasl_initial_response(mechanism, data, &mut message).unwrap();
@@ -154,10 +154,10 @@ async fn answers_to_the_challenge_that_are_none_get_a_clear_error() {
 #[tokio::test]
 async fn who_does_not_authenticate_in_time_is_let_go() {
     let config = ProxyConfig {
-        authentication_timeout: Span::ms(50),
+        authentication_timeout: ConfigDuration::ms(50),
         ..ProxyConfig::default()
     };
-    let door = Door::with(config, None).await;
+    let door = RunningProxy::with(config, None).await;
     let mut silent = Raw::connect(&door).await;
     let mut hesitant = Raw::connect(&door).await;
     let database = door.database();
@@ -174,7 +174,7 @@ async fn who_does_not_authenticate_in_time_is_let_go() {
 
 #[tokio::test]
 async fn random_bytes_leave_nothing_behind() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let entropy = SeededEntropy::new(42);
     for round in 0..200_usize {
         let mut bytes = vec![0; round * 7 % 300 + 1];

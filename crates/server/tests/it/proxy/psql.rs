@@ -1,10 +1,12 @@
 //! psql, and with it libpq: how it gets in, what it is told when not, and what it does inside.
 
-use crate::proxy::door::{BRANCH, Door, complaint, printed};
+use egret_base::test_support::eventually;
+
+use crate::proxy::door::{BRANCH, RunningProxy, complaint, printed};
 
 #[tokio::test]
 async fn gets_in_and_runs_statements() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let output = door
         .psql(&door.conninfo(""), &["--command", "select 6 * 7"], "")
         .await;
@@ -18,7 +20,7 @@ async fn gets_in_and_runs_statements() {
 
 #[tokio::test]
 async fn a_wrong_password_and_a_wrong_role_read_as_in_postgresql() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     for (wrong, user) in [
         ("password=wrong", "egret_branch"),
         ("user=postgres", "postgres"),
@@ -42,7 +44,7 @@ async fn a_wrong_password_and_a_wrong_role_read_as_in_postgresql() {
 
 #[tokio::test]
 async fn is_told_what_is_wrong_with_the_branch() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let name = door.database.name.clone();
     for (database, expected) in [
         (
@@ -68,7 +70,7 @@ async fn is_told_what_is_wrong_with_the_branch() {
 
 #[tokio::test]
 async fn names_the_branch_in_its_options() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let name = &door.database.name;
     for option in ["-c egret.branch", "--egret.branch"] {
         let options = format!("options='{option}={BRANCH} -c statement_timeout=4711'");
@@ -83,7 +85,7 @@ async fn names_the_branch_in_its_options() {
 
 #[tokio::test]
 async fn its_own_settings_survive_discard_and_reset() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let conninfo = door.conninfo("client_encoding=LATIN1 options='-c geqo=off -c work_mem=4711kB'");
     let input = "set application_name = 'other'; set client_encoding = 'UTF8'; set geqo = on;
          set work_mem = '1MB'; discard all;
@@ -99,7 +101,7 @@ async fn its_own_settings_survive_discard_and_reset() {
 
 #[tokio::test]
 async fn copies_in_and_out() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let input = "create table item (id int, name text);
 \\copy item from pstdin with (format csv)
 1,eins
@@ -117,7 +119,7 @@ insert into item select i, repeat('x', 1000) from generate_series(3, 20000) i;
 
 #[tokio::test]
 async fn hears_notifications() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let input = "listen news;\nnotify news, 'rain';\nselect 1;\n";
     let output = printed(door.psql(&door.conninfo(""), &[], input).await);
     assert!(
@@ -129,16 +131,17 @@ async fn hears_notifications() {
 
 #[tokio::test]
 async fn interrupts_what_it_runs() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let watcher = door.database.connect().await;
     let mut command = door.psql_command(&door.conninfo("application_name=sleeper"));
     command.args(["--command", "select pg_sleep(600)"]);
     let child = command.spawn().unwrap();
     let running = "select 1 from pg_stat_activity
         where application_name = 'sleeper' and wait_event = 'PgSleep'";
-    while watcher.query(running, &[]).await.unwrap().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    eventually("the statement runs", async || {
+        !watcher.query(running, &[]).await.unwrap().is_empty()
+    })
+    .await;
     let pid = i32::try_from(child.id().unwrap()).unwrap();
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -153,7 +156,7 @@ async fn interrupts_what_it_runs() {
 
 #[tokio::test]
 async fn cannot_replicate() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     for mode in ["true", "database"] {
         let conninfo = door.conninfo(&format!("replication={mode}"));
         let complaint = complaint(door.psql(&conninfo, &[], "IDENTIFY_SYSTEM").await);

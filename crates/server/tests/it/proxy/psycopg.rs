@@ -1,10 +1,10 @@
 //! psycopg, with the libpq it brings along.
 
-use crate::proxy::door::{CROWD, Door, printed};
+use crate::proxy::door::{CROWD, RunningProxy, printed};
 
 #[tokio::test]
 async fn does_everything_it_can() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let output = door
         .python(&door.conninfo(""), include_str!("scripts/psycopg.py"))
         .await;
@@ -17,7 +17,7 @@ async fn does_everything_it_can() {
 #[tokio::test]
 async fn opens_fifty_sessions_at_once() {
     let _crowd = CROWD.lock().await;
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let output = door
         .python(&door.conninfo(""), include_str!("scripts/psycopg_many.py"))
         .await;

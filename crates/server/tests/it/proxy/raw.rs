@@ -9,7 +9,7 @@ use postgres_protocol::message::frontend;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::proxy::door::{Door, PASSWORD, ROLE};
+use crate::proxy::door::{PASSWORD, ROLE, RunningProxy};
 
 pub struct Raw {
     pub stream: TcpStream,
@@ -17,7 +17,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub async fn connect(door: &Door) -> Self {
+    pub async fn connect(door: &RunningProxy) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", door.port()))
             .await
             .unwrap();
@@ -28,7 +28,7 @@ impl Raw {
     }
 
     /// From another address of this machine.
-    pub async fn connect_from(address: &str, door: &Door) -> Self {
+    pub async fn connect_from(address: &str, door: &RunningProxy) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         let own = SocketAddr::new(address.parse().unwrap(), 0);
         socket.bind(own).unwrap();
@@ -87,7 +87,7 @@ impl Raw {
     }
 
     /// A client that tries until it is authenticated.
-    pub async fn connect_where_there_is_room(door: &Door) -> Self {
+    pub async fn connect_where_there_is_room(door: &RunningProxy) -> Self {
         loop {
             let mut client = Self::connect(door).await;
             if client.begin(door).await {
@@ -97,8 +97,8 @@ impl Raw {
         }
     }
 
-    /// Says who it is; whether the server asks for a proof.
-    pub async fn begin(&mut self, door: &Door) -> bool {
+    /// Sends the startup packet; returns whether the server begins a SASL exchange.
+    pub async fn begin(&mut self, door: &RunningProxy) -> bool {
         let database = door.database();
         self.startup(&[("user", ROLE), ("database", &database)])
             .await;
@@ -111,8 +111,8 @@ impl Raw {
         asks
     }
 
-    /// Says who it is and proves it; what comes after AuthenticationOk is not read yet.
-    pub async fn authenticate(&mut self, door: &Door) {
+    /// Authenticates; the messages after AuthenticationOk are not read yet.
+    pub async fn authenticate(&mut self, door: &RunningProxy) {
         assert!(self.begin(door).await, "it is asked for a proof");
         self.prove().await;
     }

@@ -1,18 +1,19 @@
-//! Sessions from waking a branch to their end, how many there may be, and who cancels whom.
+//! Sessions from waking a branch to their end, their limits, and cancel requests.
 
 use std::sync::atomic::Ordering;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::eventually;
 use egret_postgres::tokio_postgres::{self, NoTls, error::SqlState};
 use egret_server::proxy::ProxyConfig;
 use tokio::io::AsyncWriteExt;
 
-use crate::proxy::door::{Door, connect};
+use crate::proxy::door::{RunningProxy, connect};
 use crate::proxy::raw::Raw;
 
 #[tokio::test]
 async fn a_session_waits_for_its_branch_to_wake() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     door.branches.awake.send_replace(false);
     let config = door.driver();
     let connecting = tokio::spawn(async move { connect(&config).await.unwrap() });
@@ -38,7 +39,7 @@ async fn a_session_waits_for_its_branch_to_wake() {
 
 #[tokio::test]
 async fn a_client_that_leaves_while_waiting_is_not_waited_for() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     door.branches.awake.send_replace(false);
     let mut raw = Raw::connect(&door).await;
     raw.authenticate(&door).await;
@@ -51,10 +52,10 @@ async fn a_client_that_leaves_while_waiting_is_not_waited_for() {
 #[tokio::test]
 async fn a_branch_that_does_not_wake_in_time_is_an_error() {
     let config = ProxyConfig {
-        attach_timeout: Span::ms(20),
+        attach_timeout: ConfigDuration::ms(20),
         ..ProxyConfig::default()
     };
-    let door = Door::with(config, None).await;
+    let door = RunningProxy::with(config, None).await;
     door.branches.awake.send_replace(false);
     let mut raw = Raw::connect(&door).await;
     raw.authenticate(&door).await;
@@ -68,7 +69,7 @@ async fn a_branch_that_does_not_wake_in_time_is_an_error() {
 
 #[tokio::test]
 async fn what_a_client_sends_early_is_not_lost() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     door.branches.awake.send_replace(false);
     let mut raw = Raw::connect(&door).await;
     raw.authenticate(&door).await;
@@ -88,7 +89,7 @@ async fn sessions_have_a_named_limit() {
         sessions_max: 2,
         ..ProxyConfig::default()
     };
-    let door = Door::with(config, None).await;
+    let door = RunningProxy::with(config, None).await;
     let (first, _second) = (door.connect().await, door.connect().await);
     let error = connect(&door.driver()).await.err().unwrap();
     let error = error.as_db_error().unwrap();
@@ -117,13 +118,13 @@ async fn unauthenticated_connections_have_a_named_limit() {
         handshakes_max: 1,
         ..ProxyConfig::default()
     };
-    let door = Door::with(config, None).await;
+    let door = RunningProxy::with(config, None).await;
     let mut first = Raw::connect(&door).await;
     first.begin(&door).await;
     let mut second = Raw::connect(&door).await;
     assert_eq!(
         second.error().await,
-        "53300 too many connections wait for authentication: limit proxy.handshakes_max is 1"
+        "53300 too many connections waiting for authentication: limit proxy.handshakes_max is 1"
     );
     drop(first);
     let mut first = Raw::connect_where_there_is_room(&door).await;
@@ -134,7 +135,7 @@ async fn unauthenticated_connections_have_a_named_limit() {
 
 #[tokio::test]
 async fn a_branch_that_is_suspended_meanwhile_is_attached_again() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     // As its server's socket is when it has just stopped.
     let gone = door.branches.socket_dir.join("gone");
     *door.branches.elsewhere_once.lock().unwrap() = Some(gone);
@@ -149,7 +150,7 @@ async fn clients_that_stop_in_their_proof_keep_no_other_address_out() {
         handshakes_max: 2,
         ..ProxyConfig::default()
     };
-    let door = Door::with(config, None).await;
+    let door = RunningProxy::with(config, None).await;
     let mut stopped = Vec::new();
     for _ in 0..2 {
         let mut client = Raw::connect_from("127.0.0.2", &door).await;
@@ -159,7 +160,7 @@ async fn clients_that_stop_in_their_proof_keep_no_other_address_out() {
     door.connect().await;
     assert_eq!(
         stopped[0].error().await,
-        "53300 too many connections wait for authentication"
+        "53300 too many connections waiting for authentication"
     );
     door.close().await;
 }
@@ -170,7 +171,7 @@ async fn silent_connections_make_room_for_clients() {
         connections_per_address_max: 3,
         ..ProxyConfig::default()
     };
-    let door = Door::with(config, None).await;
+    let door = RunningProxy::with(config, None).await;
     let mut silent = Vec::new();
     for _ in 0..3 {
         silent.push(Raw::connect(&door).await);
@@ -183,7 +184,7 @@ async fn silent_connections_make_room_for_clients() {
 }
 
 /// Waits until as many sessions of this test's database are asleep.
-async fn asleep(door: &Door, wanted: i64) {
+async fn asleep(door: &RunningProxy, wanted: i64) {
     let watcher = door.database.connect().await;
     let sleeping = "select count(*) from pg_stat_activity
         where datname = current_database() and wait_event = 'PgSleep'";
@@ -194,14 +195,16 @@ async fn asleep(door: &Door, wanted: i64) {
             .unwrap()
             .get::<_, i64>(0)
     };
-    while count().await != wanted {
-        tokio::task::yield_now().await;
-    }
+    eventually("the wanted number of sessions sleeps", async || {
+        let count = count().await;
+        if count == wanted { Ok(()) } else { Err(count) }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_cancel_request_reaches_only_the_session_it_names() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let (one, other) = (door.connect().await, door.connect().await);
     let sleep = "select pg_sleep(600)";
     let stranger = stranger(&door);
@@ -220,8 +223,9 @@ async fn a_cancel_request_reaches_only_the_session_it_names() {
     door.close().await;
 }
 
-/// A cancel request with a key nobody has: like PostgreSQL, the proxy hangs up without a word.
-async fn stranger(door: &Door) {
+/// A cancel request with a key of no session: like PostgreSQL, the proxy closes the connection
+/// without a message.
+async fn stranger(door: &RunningProxy) {
     let mut raw = Raw::connect(door).await;
     let mut request = bytes::BytesMut::new();
     postgres_protocol::message::frontend::cancel_request(1, 2, &mut request);
@@ -231,7 +235,7 @@ async fn stranger(door: &Door) {
 
 #[tokio::test]
 async fn a_client_that_only_reads_on_still_gets_its_answer() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let mut raw = Raw::connect(&door).await;
     raw.authenticate(&door).await;
     raw.ready().await;
@@ -246,10 +250,10 @@ async fn a_client_that_only_reads_on_still_gets_its_answer() {
 #[tokio::test]
 async fn a_statement_nobody_waits_for_is_cancelled() {
     let config = ProxyConfig {
-        half_close_timeout: Span::ms(20),
+        half_close_timeout: ConfigDuration::ms(20),
         ..ProxyConfig::default()
     };
-    let door = Door::with(config, None).await;
+    let door = RunningProxy::with(config, None).await;
     let mut raw = Raw::connect(&door).await;
     raw.authenticate(&door).await;
     raw.ready().await;
@@ -263,7 +267,7 @@ async fn a_statement_nobody_waits_for_is_cancelled() {
 
 #[tokio::test]
 async fn when_the_backend_ends_so_does_the_client() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let mut raw = Raw::connect(&door).await;
     raw.authenticate(&door).await;
     raw.ready().await;
@@ -284,7 +288,7 @@ async fn when_the_backend_ends_so_does_the_client() {
 
 #[tokio::test]
 async fn when_the_branch_goes_away_its_sessions_end() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let mut raw = Raw::connect(&door).await;
     raw.authenticate(&door).await;
     raw.ready().await;
@@ -299,7 +303,7 @@ async fn when_the_branch_goes_away_its_sessions_end() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_a_clear_error() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let gone = door.branches.socket_dir.join("nowhere");
     *door.branches.elsewhere.lock().unwrap() = Some(gone);
     let error: tokio_postgres::Error = connect(&door.driver()).await.err().unwrap();

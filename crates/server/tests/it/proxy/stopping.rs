@@ -1,18 +1,18 @@
 //! Starting on a taken port, and stopping with sessions of every kind.
 
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_server::proxy::{Proxy, ProxyConfig};
 use prometheus_client::registry::Registry;
 
-use crate::proxy::door::{self, Door};
+use crate::proxy::door::{self, RunningProxy};
 use crate::proxy::raw::Raw;
 
 const STOPPED: &str = "57P01 terminating connection due to administrator command";
 
 #[tokio::test]
 async fn a_taken_port_names_the_setting_to_change() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     for (address, port, expected) in [
         (
             "127.0.0.1",
@@ -42,7 +42,7 @@ async fn a_taken_port_names_the_setting_to_change() {
 
 #[tokio::test]
 async fn idle_sessions_end_and_transactions_may_finish() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let mut idle = Raw::connect(&door).await;
     idle.authenticate(&door).await;
     idle.ready().await;
@@ -76,10 +76,10 @@ async fn idle_sessions_end_and_transactions_may_finish() {
 #[tokio::test]
 async fn who_does_not_finish_is_ended() {
     let config = ProxyConfig {
-        stop_timeout: Span::ms(20),
+        stop_timeout: ConfigDuration::ms(20),
         ..ProxyConfig::default()
     };
-    let door = Door::with(config, None).await;
+    let door = RunningProxy::with(config, None).await;
     let mut open = Raw::connect(&door).await;
     open.authenticate(&door).await;
     open.ready().await;
@@ -88,7 +88,7 @@ async fn who_does_not_finish_is_ended() {
     let mut deaf = Raw::connect(&door).await;
     deaf.authenticate(&door).await;
     deaf.ready().await;
-    // More than every buffer on the way holds, and nobody reads it.
+    // More than all buffers on the way hold; the client does not read it.
     deaf.query("select repeat('x', 100000000)").await;
     let (open_error, ()) = tokio::join!(open.error(), door.proxy.stop());
     assert_eq!(open_error, STOPPED);

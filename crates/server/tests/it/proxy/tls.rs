@@ -5,7 +5,7 @@ use std::sync::Arc;
 use egret_server::proxy::ProxyConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::proxy::door::{Door, complaint, printed};
+use crate::proxy::door::{RunningProxy, complaint, printed};
 
 fn server_config() -> Arc<rustls::ServerConfig> {
     let names = vec!["localhost".to_owned()];
@@ -24,8 +24,8 @@ fn server_config() -> Arc<rustls::ServerConfig> {
     Arc::new(config)
 }
 
-async fn open() -> Door {
-    Door::with(ProxyConfig::default(), Some(server_config())).await
+async fn open() -> RunningProxy {
+    RunningProxy::with(ProxyConfig::default(), Some(server_config())).await
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn psql_encrypts_when_asked_to() {
 
 #[tokio::test]
 async fn without_a_certificate_psql_is_told() {
-    let door = Door::open().await;
+    let door = RunningProxy::open().await;
     let output = door
         .psql(&door.conninfo("sslmode=require"), &[], "select 1")
         .await;

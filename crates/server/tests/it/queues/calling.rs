@@ -4,7 +4,7 @@ use egret_proto::queue::v1;
 use tonic::Code;
 
 use super::rig::Rig;
-use super::wire::{Client, Hand, enqueue, outgoing, refused, soon, task};
+use super::wire::{Client, WorkerStream, enqueue, outgoing, refused, soon, task};
 
 /// Outcomes as they come, by number: the id, or the code of the error.
 async fn outcomes(
@@ -13,8 +13,10 @@ async fn outcomes(
 ) -> Vec<(u64, Result<String, String>)> {
     let mut outcomes = Vec::new();
     while outcomes.len() < count {
-        let answer = soon(answers.message()).await.unwrap();
-        let answer = answer.expect("the stream goes on");
+        let answer = soon(answers.message())
+            .await
+            .unwrap()
+            .expect("the stream goes on");
         outcomes.extend(answer.outcomes.into_iter().map(|one| {
             let told = match one.error {
                 None => Ok(one.id),
@@ -34,8 +36,7 @@ async fn every_task_of_a_producer_has_one_outcome_by_its_number() {
     rig.make("other").await;
     let mut client = rig.grpc().await;
     let (out, messages) = outgoing();
-    let answers = soon(client.produce(messages)).await.unwrap();
-    let mut answers = answers.into_inner();
+    let mut answers = soon(client.produce(messages)).await.unwrap().into_inner();
     let urgent = v1::NewTask {
         priority: Some(10),
         ..task("urgent")
@@ -85,8 +86,7 @@ async fn a_queue_is_made_on_demand_where_the_settings_say_so() {
     let rig = Rig::with(|config| config.create_on_demand = true).await;
     let mut client = rig.grpc().await;
     let (out, messages) = outgoing();
-    let answers = soon(client.produce(messages)).await.unwrap();
-    let mut answers = answers.into_inner();
+    let mut answers = soon(client.produce(messages)).await.unwrap().into_inner();
     for queue in ["new", "", "-odd"] {
         out.send(v1::ProduceRequest {
             queue: queue.to_owned(),
@@ -100,14 +100,17 @@ async fn a_queue_is_made_on_demand_where_the_settings_say_so() {
     assert_eq!(told[2].1, Err("invalid_request".to_owned()));
     // A batch and a worker make them as well; looking does not.
     enqueue(&mut client, "batch", &["x"]).await;
-    drop(Hand::begin(&mut client, "worked", 0, 0).await);
+    drop(WorkerStream::begin(&mut client, "worked", 0, 0).await);
     let looked = client.get_queue(v1::QueueRequest {
         name: "looked".to_owned(),
     });
     let looked = soon(looked).await.unwrap_err();
     refused(&looked, Code::NotFound, "queue_not_found");
-    let listed = soon(client.list_queues(v1::ListQueuesRequest {})).await;
-    let listed = listed.unwrap().into_inner().queues;
+    let listed = soon(client.list_queues(v1::ListQueuesRequest {}))
+        .await
+        .unwrap()
+        .into_inner()
+        .queues;
     let names: Vec<&str> = listed.iter().map(|queue| &*queue.name).collect();
     assert_eq!(names, ["batch", "new", "worked"]);
     rig.close().await;
@@ -166,12 +169,12 @@ async fn of_a_batch_each_task_is_answered_by_itself() {
 }
 
 /// Changes of a subscription, one by one.
-struct Watch {
+struct ChangeSubscription {
     answers: tonic::Streaming<v1::WatchResponse>,
     changes: std::collections::VecDeque<v1::TaskChange>,
 }
 
-impl Watch {
+impl ChangeSubscription {
     async fn begin(client: &mut Client, queues: &[&str], states: &[v1::TaskState]) -> Self {
         let asked = v1::WatchRequest {
             queues: queues.iter().map(|name| (*name).to_owned()).collect(),
@@ -188,8 +191,10 @@ impl Watch {
             if let Some(change) = self.changes.pop_front() {
                 return change;
             }
-            let answer = soon(self.answers.message()).await.unwrap();
-            let answer = answer.expect("the stream goes on");
+            let answer = soon(self.answers.message())
+                .await
+                .unwrap()
+                .expect("the stream goes on");
             assert_eq!(answer.missed, 0);
             self.changes.extend(answer.changes);
         }
@@ -202,11 +207,11 @@ async fn changes_are_told_to_those_that_asked_for_them() {
     rig.make("q").await;
     rig.make("other").await;
     let mut client = rig.grpc().await;
-    let mut all = Watch::begin(&mut client, &[], &[]).await;
+    let mut all = ChangeSubscription::begin(&mut client, &[], &[]).await;
     let ends = [v1::TaskState::Completed, v1::TaskState::Dead];
-    let mut ends = Watch::begin(&mut client, &["q"], &ends).await;
+    let mut ends = ChangeSubscription::begin(&mut client, &["q"], &ends).await;
     let id = enqueue(&mut client, "q", &["x"]).await.remove(0);
-    let mut hand = Hand::begin(&mut client, "q", 1, 60_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 1, 60_000).await;
     let held = hand.task().await;
     hand.complete(&held.lease, "done");
     hand.accepted(0).await;
@@ -249,7 +254,7 @@ async fn a_tenant_knows_nothing_of_another_ones_tasks() {
     let mut mine = rig.grpc().await;
     let mut theirs = rig.client_of(&rig.token("other", &["queue:*"])).await;
     let id = enqueue(&mut mine, "q", &["mine"]).await.remove(0);
-    let mut stranger = Hand::open(&mut theirs).await;
+    let mut stranger = WorkerStream::open(&mut theirs).await;
     stranger.send(v1::WorkRequest {
         hello: Some(v1::Hello {
             queues: vec!["q".to_owned()],
@@ -273,9 +278,9 @@ async fn a_tenant_knows_nothing_of_another_ones_tasks() {
         settings: None,
     };
     soon(theirs.put_queue(put)).await.unwrap();
-    let mut watch = Watch::begin(&mut theirs, &[], &[]).await;
-    let mut stranger = Hand::begin(&mut theirs, "q", 10, 60_000).await;
-    let mut hand = Hand::begin(&mut mine, "q", 10, 60_000).await;
+    let mut watch = ChangeSubscription::begin(&mut theirs, &[], &[]).await;
+    let mut stranger = WorkerStream::begin(&mut theirs, "q", 10, 60_000).await;
+    let mut hand = WorkerStream::begin(&mut mine, "q", 10, 60_000).await;
     let held = hand.task().await;
     assert_eq!(held.id, id);
     // A lease that was overheard is worth nothing.

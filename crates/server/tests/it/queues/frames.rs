@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::rig::Rig;
-use super::wire::{Hand, enqueue, refused, soon};
+use super::wire::{WorkerStream, enqueue, refused, soon};
 
 /// The largest message that the contract allows.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
@@ -32,8 +32,9 @@ async fn send(channel: &mut Channel, token: &str, call: &str, body: Bytes) -> St
     let request = Request::post(format!("/egret.queue.v1.Queue/{call}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
-        .header("authorization", format!("Bearer {token}"));
-    let request = request.body(Body::new(Full::new(body))).unwrap();
+        .header("authorization", format!("Bearer {token}"))
+        .body(Body::new(Full::new(body)))
+        .unwrap();
     let response: Response<Body> = soon(GrpcService::call(channel, request)).await.unwrap();
     assert_eq!(response.status(), 200);
     let (head, body) = response.into_parts();
@@ -51,7 +52,7 @@ async fn what_is_no_message_ends_its_call_and_nothing_else() {
     rig.make("q").await;
     let mut channel = rig.channel().await;
     let mut client = rig.grpc().await;
-    let mut hand = Hand::begin(&mut client, "q", 10, 60_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 10, 60_000).await;
     let streams = ["Produce", "Work"];
     let calls = ["Enqueue", "Report", "Claim", "PutQueue", "GetTask"];
     let token = &rig.house.admin;
@@ -61,9 +62,9 @@ async fn what_is_no_message_ends_its_call_and_nothing_else() {
             ("malformed", frame(0, 2, &[0x0a, 0x7f])),
             // A key that is no varint.
             ("no key", frame(0, 11, &[0xff; 11])),
-            // Nobody agreed on a compression.
+            // Compressed, although no compression was negotiated.
             ("compressed", frame(1, 2, &[0x0a, 0x00])),
-            // A flag that there is not.
+            // A flag that is not defined.
             ("odd flag", frame(9, 0, &[])),
             // The client ends within a message.
             ("cut short", frame(0, 100, &[0x0a])),
@@ -126,7 +127,7 @@ async fn a_message_that_is_too_large_is_refused_by_its_head() {
     );
     assert!(outcomes[1].error.is_none());
     // What is large comes back in messages that a client takes with its usual limit, 4 MiB.
-    let mut hand = Hand::begin(&mut client, "q", 8, 60_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 8, 60_000).await;
     for _ in 0..8 {
         let task = hand.task().await;
         hand.complete(&task.lease, "seen");

@@ -1,5 +1,5 @@
-//! Deep, huge and odd input to every parser of the queue: each is refused with a problem that says what is wrong and does
-//! not repeat the input at length, and the server serves on.
+//! Deep, huge and odd input to every parser of the queue: each is refused with a problem that says
+//! what is wrong and does not repeat the input at length, and the server serves on.
 
 use egret_proto::queue::v1;
 use reqwest::{Method, StatusCode};
@@ -22,8 +22,10 @@ fn nested(open: &str, close: &str) -> String {
 }
 
 async fn answer(rig: &Rig, method: Method, path: &str, body: &str) -> (StatusCode, String) {
-    let request = rig.house.request(method, path);
-    let request = request.header("content-type", "application/json");
+    let request = rig
+        .house
+        .request(method, path)
+        .header("content-type", "application/json");
     let response = soon(request.body(body.to_owned()).send()).await.unwrap();
     (response.status(), response.text().await.unwrap())
 }
@@ -269,9 +271,12 @@ async fn a_compressed_body_is_refused_where_none_is_read() {
     let rig = Rig::new().await;
     rig.make("q").await;
     for path in [TASKS, "/v1/queues/q/claim"] {
-        let request = rig.house.request(Method::POST, path);
-        let request = request.header("content-type", "application/json");
-        let request = request.header("content-encoding", "gzip").body("{}");
+        let request = rig
+            .house
+            .request(Method::POST, path)
+            .header("content-type", "application/json")
+            .header("content-encoding", "gzip")
+            .body("{}");
         let response = soon(request.send()).await.unwrap();
         assert_eq!(
             response.status(),
@@ -281,9 +286,11 @@ async fn a_compressed_body_is_refused_where_none_is_read() {
         let problem: Value = response.json().await.unwrap();
         assert_eq!(problem["code"], "content_type_unsupported", "{path}");
     }
-    let request = rig.house.request(Method::POST, TASKS);
-    let request = request.header("content-encoding", "identity");
-    let request = request.header("content-type", "application/json");
+    let request = rig
+        .house
+        .request(Method::POST, TASKS)
+        .header("content-encoding", "identity")
+        .header("content-type", "application/json");
     let response = soon(request.body(r#"{"payload": 1}"#).send())
         .await
         .unwrap();

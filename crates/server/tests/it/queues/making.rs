@@ -206,8 +206,12 @@ async fn each_operation_needs_its_scope_and_tenants_see_their_own() {
         let response = rig.with_token(&stranger, Method::GET, path).await;
         assert_eq!(response.status(), 404, "{path}");
     }
-    let seen = rig.with_token(&stranger, Method::GET, "/v1/queues").await;
-    let seen: Value = seen.json().await.unwrap();
+    let seen: Value = rig
+        .with_token(&stranger, Method::GET, "/v1/queues")
+        .await
+        .json()
+        .await
+        .unwrap();
     assert_eq!(seen["items"], json!([]));
     let path = format!("/v1/tasks/{id}/cancel");
     let refused = rig.with_token(&stranger, Method::POST, &path).await;

@@ -1,6 +1,6 @@
 //! Enqueueing, and what cannot be enqueued.
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -121,7 +121,7 @@ async fn of_an_array_each_is_answered_by_itself() {
     );
     assert_eq!(items[4]["error"]["code"], "queue_not_found");
     assert!(
-        detail(5).contains("no other task of this call"),
+        detail(5).contains("is not another task of this request"),
         "{}",
         detail(5)
     );
@@ -197,7 +197,7 @@ async fn values_that_cannot_be_used_are_named() {
         (json!({"traceparent": long}), "traceparent"),
         (
             json!({"payload": 1, "payload_base64": "AA=="}),
-            "payload: it is given as JSON and as payload_base64",
+            "payload: it cannot be combined with payload_base64",
         ),
     ];
     for (body, about) in invalid {
@@ -212,7 +212,7 @@ async fn values_that_cannot_be_used_are_named() {
 
 #[tokio::test]
 async fn what_is_misshapen_or_too_large_is_refused() {
-    let rig = Rig::with(|config| config.payload_bytes_max = Size(64)).await;
+    let rig = Rig::with(|config| config.payload_bytes_max = ByteSize(64)).await;
     rig.make("q").await;
     let misshapen = [
         (json!({"prioritty": 1}), "unknown field `prioritty`"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
 use egret_base::{SystemClock, SystemEntropy};
-use egret_queue::{Options, QueueConfig, Queues};
+use egret_queue::{DurabilityMode, Options, QueueConfig, Queues};
 use egret_server::{TokenRequest, queue_routes, queue_service};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ impl Rig {
         let site = Site::new();
         let mut config = QueueConfig {
             partitions: 2,
-            durability: "none".to_owned(),
+            durability: DurabilityMode::None,
             ..QueueConfig::default()
         };
         change(&mut config);

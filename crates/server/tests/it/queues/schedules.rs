@@ -1,5 +1,7 @@
 //! Schedules: made, changed, looked at, paused, run, deleted; what they refuse.
 
+use egret_base::test_support::eventually;
+use egret_proto::queue::v1;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -94,6 +96,33 @@ async fn a_run_makes_a_task() {
 }
 
 #[tokio::test]
+async fn a_run_that_waits_for_room_is_told_by_both_doors() {
+    let rig = Rig::with(|config| {
+        config.partitions = 1;
+        config.tenant_tasks_max = 1;
+    })
+    .await;
+    rig.make("q").await;
+    rig.enqueue("q", json!({"payload": 1})).await;
+    let asked = json!({"cron": "* * * * * *", "queue": "q"});
+    rig.put("/v1/schedules/often", asked, 201).await;
+    let mut client = rig.grpc().await;
+    let waiting = eventually("a run waits for room", async || {
+        let request = v1::ScheduleRequest {
+            name: "often".to_owned(),
+        };
+        let seen = client.get_schedule(request).await.unwrap().into_inner();
+        seen.waiting.then_some(seen)
+    })
+    .await;
+    assert_eq!(waiting.last_task, "");
+    assert!(waiting.last_at_ms > 0, "{waiting:?}");
+    let seen = rig.get("/v1/schedules/often").await;
+    assert_eq!(seen["waiting"], true, "{seen}");
+    rig.close().await;
+}
+
+#[tokio::test]
 async fn what_a_schedule_cannot_be_is_said() {
     let rig = Rig::new().await;
     rig.make("q").await;
@@ -154,7 +183,7 @@ async fn what_a_schedule_cannot_be_is_said() {
     }
     let never = json!({"cron": "0 0 30 2 *", "queue": "q"});
     let refused = rig.refused(Method::PUT, DAILY, never, 400, "invalid_request");
-    assert!(refused.await.contains("`0 0 30 2 *` never comes"));
+    assert!(refused.await.contains("`0 0 30 2 *` never runs"));
     for action in ["pause", "resume"] {
         let path = format!("{DAILY}/{action}");
         rig.refused(Method::POST, &path, Value::Null, 404, "schedule_not_found")

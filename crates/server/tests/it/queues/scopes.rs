@@ -1,13 +1,13 @@
 //! Scopes that name a queue: what they allow there, and that they reach nothing elsewhere.
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_proto::queue::v1;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tonic::Code;
 
 use super::rig::{Rig, answered};
-use super::wire::{Hand, outgoing, refused, soon, task};
+use super::wire::{WorkerStream, outgoing, refused, soon, task};
 use crate::house::problem;
 
 const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
@@ -44,7 +44,7 @@ async fn a_scope_of_one_queue_reaches_no_other() {
                 if !item.get(method).is_some_and(is_queue) {
                     continue;
                 }
-                check_elsewhere(&rig, &token, (method, path), &id).await;
+                check_elsewhere(&rig, &token, method, path, &id).await;
             }
         }
     }
@@ -54,7 +54,7 @@ async fn a_scope_of_one_queue_reaches_no_other() {
 }
 
 /// One operation, asked for what is another queue's and for what does not exist.
-async fn check_elsewhere(rig: &Rig, token: &str, (method, path): (&str, &str), id: &str) {
+async fn check_elsewhere(rig: &Rig, token: &str, method: &str, path: &str, id: &str) {
     const UNKNOWN: &str = "01a1fe82-a02b-7000-84c4-000000000001";
     let name = format!("{method} {path}");
     let fill = |id: &str, queue: &str, schedule: &str| {
@@ -346,11 +346,11 @@ async fn grpc_compares_parts_alike() {
     let lease: egret_queue::model::Lease = lease.parse().unwrap();
     let worker = rig.token("default", &["queue/own:work"]);
     let mut client = rig.client_of(&worker).await;
-    let mut hand = Hand::begin(&mut client, "own", 1, 30_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "own", 1, 30_000).await;
     hand.complete(&lease.to_bytes(), "forged");
     let error = hand.refused(0).await;
     assert_eq!(error.code, "lease_lost");
-    let mut foreign = Hand::open(&mut client).await;
+    let mut foreign = WorkerStream::open(&mut client).await;
     foreign.send(v1::WorkRequest {
         hello: Some(v1::Hello {
             queues: vec!["other".to_owned()],
@@ -388,7 +388,7 @@ async fn grpc_compares_parts_alike() {
 /// the lease ends.
 #[tokio::test]
 async fn open_requests_end_with_their_token() {
-    let rig = Rig::with(|config| config.lease_grace = Span::ms(1)).await;
+    let rig = Rig::with(|config| config.lease_grace = ConfigDuration::ms(1)).await;
     rig.make("q").await;
     rig.make("empty").await;
     let id = rig.enqueue("q", json!({})).await;
@@ -403,26 +403,30 @@ async fn open_requests_end_with_their_token() {
     .await;
     let token = made["token"].as_str().unwrap();
     let mut client = rig.client_of(token).await;
-    let mut hand = Hand::begin(&mut client, "q", 1, 1_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 1, 1_000).await;
     assert_eq!(hand.task().await.id, id);
     let (_out, messages) = outgoing();
     let mut produce = soon(client.produce(messages)).await.unwrap().into_inner();
-    let watch = soon(client.watch(v1::WatchRequest::default())).await;
-    let mut watch = watch.unwrap().into_inner();
+    let mut watch = soon(client.watch(v1::WatchRequest::default()))
+        .await
+        .unwrap()
+        .into_inner();
     let mut events = rig.house.bare(Method::GET, "/v1/tasks/events");
     events = events.bearer_auth(token);
     let mut events = events.send().await.unwrap();
     assert_eq!(events.status(), StatusCode::OK);
     assert!(events.chunk().await.unwrap().is_some());
-    let claim = rig.house.bare(Method::POST, "/v1/queues/empty/claim");
-    let claim = claim
+    let claim = rig
+        .house
+        .bare(Method::POST, "/v1/queues/empty/claim")
         .bearer_auth(token)
         .json(&json!({"wait_ms": 60_000}))
         .send();
     let wait = rig
         .house
-        .bare(Method::GET, &format!("/v1/tasks/{id}/wait?wait_ms=60000"));
-    let wait = wait.bearer_auth(token).send();
+        .bare(Method::GET, &format!("/v1/tasks/{id}/wait?wait_ms=60000"))
+        .bearer_auth(token)
+        .send();
     let end = async {
         // Both waits are at the engine by the time that another request has been answered.
         rig.get("/v1/queues").await;

@@ -10,7 +10,8 @@ use tonic::transport::Channel;
 use super::rig::{Rig, answered};
 use super::wire::{outgoing, soon};
 
-/// How long a call may take that nothing holds up: less than the 30 s after which a stalled stream is reset.
+/// How long a call may take that nothing holds up: less than the 30 s after which a stalled stream
+/// is reset.
 const PROMPT: Duration = Duration::from_secs(25);
 
 /// Streams, by the tasks of each of their messages.

@@ -1,6 +1,7 @@
 //! Answers while a partition of the queue has failed.
 
 use egret_base::lifecycle::Service;
+use egret_base::test_support::eventually;
 use egret_proto::queue::v1;
 use serde_json::json;
 use tonic::Request;
@@ -32,9 +33,10 @@ async fn answers_over_http_and_grpc_name_the_partitions_that_failed() {
     assert_eq!((page.tasks.len(), page.unavailable_partitions), (4, vec![]));
 
     egret_queue::testing::end_by_a_panic(&rig.queues, 1);
-    while rig.queues.failed_parts().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    eventually("a partition has failed", async || {
+        !rig.queues.failed_parts().is_empty()
+    })
+    .await;
     let queue = soon(client.get_queue(name())).await.unwrap().into_inner();
     assert_eq!(queue.unavailable_partitions, [1]);
     assert_eq!(queue.counts.unwrap().ready, 2);

@@ -1,16 +1,16 @@
 //! The stream on which tasks are worked on.
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::task_report::Report;
 use tonic::Code;
 
 use super::rig::Rig;
-use super::wire::{Client, Hand, completed, enqueue, refused, soon};
+use super::wire::{Client, WorkerStream, completed, enqueue, refused, soon};
 
 /// Leases end when they say, also right after the start.
 async fn rig() -> Rig {
-    let rig = Rig::with(|config| config.lease_grace = Span::ms(1)).await;
+    let rig = Rig::with(|config| config.lease_grace = ConfigDuration::ms(1)).await;
     rig.make("q").await;
     rig
 }
@@ -28,7 +28,7 @@ async fn tasks_are_pushed_as_credits_allow_and_end_as_reported() {
     let rig = rig().await;
     let mut client = rig.grpc().await;
     // Credits wait for tasks as well as tasks for credits.
-    let mut hand = Hand::begin(&mut client, "q", 2, 30_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 2, 30_000).await;
     let ids = enqueue(&mut client, "q", &["one", "two", "three"]).await;
     let mut tasks = vec![hand.task().await, hand.task().await];
     let one = tasks.iter().find(|task| task.id == ids[0]).unwrap().clone();
@@ -88,7 +88,7 @@ async fn the_timeout_of_a_task_is_told_to_its_worker() {
     rig.enqueue("q", serde_json::json!({})).await;
     rig.enqueue("q", serde_json::json!({"timeout_ms": 70_000}))
         .await;
-    let mut hand = Hand::begin(&mut client, "q", 1, 0).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 1, 0).await;
     let mut told = vec![hand.task().await.timeout_ms];
     told.push(rig.claim("q").await["timeout_ms"].as_u64().unwrap());
     told.sort_unstable();
@@ -101,12 +101,12 @@ async fn the_timeout_of_a_task_is_told_to_its_worker() {
 async fn a_worker_that_never_answers_loses_its_task_to_another() {
     let rig = rig().await;
     let mut client = rig.grpc().await;
-    let mut silent = Hand::begin(&mut client, "q", 1, 100).await;
+    let mut silent = WorkerStream::begin(&mut client, "q", 1, 100).await;
     let id = enqueue(&mut client, "q", &["x"]).await.remove(0);
     let first = silent.task().await;
     assert_eq!(first.id, id);
     let mut client = rig.grpc().await;
-    let mut other = Hand::begin(&mut client, "q", 1, 60_000).await;
+    let mut other = WorkerStream::begin(&mut client, "q", 1, 60_000).await;
     let second = other.task().await;
     assert_eq!((&second.id, second.attempt), (&id, 2));
     assert_ne!(first.lease, second.lease);
@@ -141,7 +141,7 @@ async fn a_worker_that_never_answers_loses_its_task_to_another() {
 async fn a_task_that_is_cancelled_is_lost_to_its_worker_at_once() {
     let rig = rig().await;
     let mut client = rig.grpc().await;
-    let mut hand = Hand::begin(&mut client, "q", 1, 60_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 1, 60_000).await;
     let id = enqueue(&mut client, "q", &["x"]).await.remove(0);
     let task = hand.task().await;
     let cancelled = client.cancel_task(v1::TaskRequest { id: id.clone() });
@@ -159,7 +159,7 @@ async fn a_task_that_is_cancelled_is_lost_to_its_worker_at_once() {
 async fn a_side_that_is_closed_gets_its_outcomes_and_keeps_its_leases() {
     let rig = rig().await;
     let mut client = rig.grpc().await;
-    let mut hand = Hand::begin(&mut client, "q", 100, 60_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 100, 60_000).await;
     enqueue(&mut client, "q", &["one", "two"]).await;
     let (one, two) = (hand.task().await, hand.task().await);
     hand.complete(&one.lease, "done");
@@ -176,7 +176,7 @@ async fn a_side_that_is_closed_gets_its_outcomes_and_keeps_its_leases() {
     assert_eq!(codes, ["lease_lost"]);
     // Its credits have gone with it: the next task is another one's.
     let next = enqueue(&mut client, "q", &["three"]).await.remove(0);
-    let mut later = Hand::begin(&mut client, "q", 5, 60_000).await;
+    let mut later = WorkerStream::begin(&mut client, "q", 5, 60_000).await;
     assert_eq!(later.task().await.id, next);
     later.complete(&two.lease, "reported after all");
     later.accepted(0).await;
@@ -194,10 +194,10 @@ async fn what_was_pushed_to_a_connection_that_breaks_is_not_lost() {
     let rig = rig().await;
     let mut client = rig.grpc().await;
     let mut gone = rig.grpc().await;
-    let hand = Hand::begin(&mut gone, "q", 100, 100).await;
+    let hand = WorkerStream::begin(&mut gone, "q", 100, 100).await;
     drop((hand, gone));
     // Until the server knows it may still push there: those leases end.
-    let mut hand = Hand::begin(&mut client, "q", 10, 60_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 10, 60_000).await;
     let mut ids = enqueue(&mut client, "q", &["one", "two"]).await;
     let mut seen = [hand.task().await.id, hand.task().await.id];
     ids.sort();
@@ -251,7 +251,7 @@ async fn what_a_worker_cannot_say_ends_its_stream_with_a_reason() {
             "1000",
         ),
     ] {
-        let mut hand = Hand::open(&mut client).await;
+        let mut hand = WorkerStream::open(&mut client).await;
         messages.into_iter().for_each(|message| hand.send(message));
         let (_, ended) = hand.end().await;
         let said = refused(&ended.expect("it is refused"), code, egret_code);
@@ -264,7 +264,7 @@ async fn what_a_worker_cannot_say_ends_its_stream_with_a_reason() {
 async fn a_report_that_says_nothing_is_refused_by_itself() {
     let rig = rig().await;
     let mut client = rig.grpc().await;
-    let mut hand = Hand::begin(&mut client, "q", 0, 0).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 0, 0).await;
     hand.send(v1::WorkRequest {
         reports: vec![v1::TaskReport::default()],
         ..v1::WorkRequest::default()
@@ -278,7 +278,7 @@ async fn a_report_that_says_nothing_is_refused_by_itself() {
 async fn a_stop_lets_reports_have_their_outcomes_and_says_so() {
     let rig = rig().await;
     let mut client = rig.grpc().await;
-    let mut hand = Hand::begin(&mut client, "q", 1, 60_000).await;
+    let mut hand = WorkerStream::begin(&mut client, "q", 1, 60_000).await;
     enqueue(&mut client, "q", &["x"]).await;
     let task = hand.task().await;
     hand.complete(&task.lease, "done");

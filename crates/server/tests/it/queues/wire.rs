@@ -63,8 +63,10 @@ impl Rig {
 
 /// Asserts what a refused call ends with, and gives back the message.
 pub fn refused(status: &Status, code: Code, egret_code: &str) -> String {
-    let found = status.metadata().get("egret-code");
-    let found = found.map(|code| code.to_str().unwrap());
+    let found = status
+        .metadata()
+        .get("egret-code")
+        .map(|code| code.to_str().unwrap());
     assert_eq!(
         (status.code(), found),
         (code, Some(egret_code)),
@@ -97,7 +99,7 @@ pub async fn enqueue(client: &mut Client, queue: &str, tasks: &[&'static str]) -
     .collect()
 }
 
-/// What a client sends on a stream; the side is closed when it is dropped.
+/// Sends a client's messages on a stream; its side is closed when this is dropped.
 pub type Outgoing<T> = UnboundedSender<T>;
 
 /// A side of a stream to send on, and what the call is made with.
@@ -110,15 +112,15 @@ pub fn outgoing<T: Send + 'static>() -> (Outgoing<T>, impl futures_util::Stream<
     (sender, messages)
 }
 
-/// A conversation of a worker.
-pub struct Hand {
+/// A worker's side of a `Work` stream.
+pub struct WorkerStream {
     pub out: Option<Outgoing<v1::WorkRequest>>,
     answers: Streaming<v1::WorkResponse>,
-    /// What has come and was not asked for yet.
+    /// Fields that were received and not taken yet.
     kept: v1::WorkResponse,
 }
 
-impl Hand {
+impl WorkerStream {
     /// Begins with these queues, credits, and a lease time.
     pub async fn begin(client: &mut Client, queue: &str, credits: u32, lease_ms: u64) -> Self {
         let mut hand = Self::open(client).await;
@@ -136,7 +138,7 @@ impl Hand {
         hand
     }
 
-    /// A conversation in which nothing has been said.
+    /// A stream on which nothing was sent yet.
     pub async fn open(client: &mut Client) -> Self {
         let (out, messages) = outgoing();
         let answers = soon(client.work(messages)).await.unwrap().into_inner();
@@ -159,7 +161,7 @@ impl Hand {
         });
     }
 
-    /// Says something about the holder of a lease.
+    /// Sends a report under a lease.
     pub fn report(&mut self, lease: &[u8], report: v1::task_report::Report) {
         let report = v1::TaskReport {
             lease: lease.to_vec().into(),

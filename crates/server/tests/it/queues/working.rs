@@ -1,5 +1,6 @@
 //! Claims, leases, and what workers say.
 
+use egret_base::test_support::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -159,7 +160,7 @@ async fn a_lease_belongs_to_its_task_and_its_tenant() {
     let said = rig
         .refused(Method::POST, &path, lease.clone(), 400, "invalid_request")
         .await;
-    assert!(said.contains("lease: it is not one of task"), "{said}");
+    assert!(said.contains("lease: it is not a lease of task"), "{said}");
     let path = format!("/v1/tasks/{}/complete", task["id"].as_str().unwrap());
     let stranger = rig.token("other", &["queue:*"]);
     let request = rig.house.bare(Method::POST, &path).bearer_auth(stranger);
@@ -206,7 +207,7 @@ async fn a_claim_waits_for_the_first_task_and_a_wait_for_the_end() {
         (&json!("completed"), &json!(42))
     );
     for (body, about) in [
-        (json!({"max": 0}), "max: 0 is not from 1 to 1000"),
+        (json!({"max": 0}), "max: 0 is not in the range 1 to 1000"),
         (json!({"max": 1_001}), "max"),
         (json!({"wait_ms": 60_001}), "wait_ms"),
         (json!({"lease_ms": 1}), "lease_ms"),
@@ -257,11 +258,11 @@ async fn what_waits_ends_with_the_server() {
         .into_iter()
         .map(|ask| tokio::spawn(ask.send()))
         .collect();
-    while !rig
-        .get_metrics()
-        .await
-        .contains("egret_http_requests_in_flight 3")
-    {}
+    eventually("three requests are in flight", async || {
+        let metrics = rig.get_metrics().await;
+        metrics.contains("egret_http_requests_in_flight 3")
+    })
+    .await;
     rig.close().await;
     for answer in waiting {
         let response = answer.await.unwrap().unwrap();

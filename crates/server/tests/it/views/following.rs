@@ -1,6 +1,6 @@
-//! Those who follow views: server-sent events, gRPC, and tasks.
+//! Following views: server-sent events, gRPC, and tasks.
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use egret_proto::views::v1::follow_response::Told;
 use egret_proto::views::v1::views_client::ViewsClient;
 use egret_proto::views::v1::{Changes, FollowRequest, FollowResponse};
@@ -18,7 +18,6 @@ struct Events {
     text: String,
 }
 
-/// One of them.
 #[derive(Debug)]
 struct Event {
     kind: String,
@@ -123,7 +122,7 @@ async fn events_tell_what_changes_until_the_server_stops() {
     assert_eq!(shown["changes"]["kept"], "1d", "{shown}");
     assert_eq!(shown["changes"]["sequence"], begun + 1);
     rig.change("DELETE FROM flights WHERE id = 5").await;
-    // Whoever comes again goes on where they were.
+    // A client that reconnects goes on after its last event.
     let last = begun.to_string();
     let again = rig
         .house
@@ -205,7 +204,7 @@ async fn what_cannot_be_followed_is_said() {
         .request(Method::GET, CHANGES)
         .header("Last-Event-ID", "odd");
     problem(odd.send().await.unwrap(), 400, "parameter_invalid").await;
-    // Changes are kept by now, and whoever may read is told them.
+    // Changes are tracked by now, so scope `views:read` suffices to follow.
     let (first, _) = Events::of(read(CHANGES).await).await;
     let refused = problem(rig.house.get(CHANGES).await, 429, "limit_exceeded").await;
     assert!(
@@ -294,7 +293,7 @@ async fn begun(told: &mut Streaming<FollowResponse>) -> i64 {
 #[tokio::test]
 async fn grpc_tells_the_same() {
     let config = ViewsConfig {
-        change_event_size: Size(40),
+        change_event_size: ByteSize(40),
         ..ViewsConfig::default()
     };
     let rig = Rig::with(config).await;
@@ -315,8 +314,11 @@ async fn grpc_tells_the_same() {
     rig.change(MORE).await;
     let parts = [changes(&mut told).await, changes(&mut told).await];
     assert_eq!(parts.clone().map(|part| part.more), [true, false]);
-    let rows = parts.iter().flat_map(|part| &part.rows);
-    let rows: Vec<(i64, &str)> = rows.map(|row| (row.weight, row.json.as_str())).collect();
+    let rows: Vec<(i64, &str)> = parts
+        .iter()
+        .flat_map(|part| &part.rows)
+        .map(|row| (row.weight, row.json.as_str()))
+        .collect();
     let all = [
         (-1, r#"{"carrier":"DL","flights":1}"#),
         (1, r#"{"carrier":"AA","flights":1}"#),
@@ -344,7 +346,7 @@ async fn grpc_tells_the_same() {
 #[tokio::test]
 async fn every_change_becomes_one_task() {
     let config = ViewsConfig {
-        change_task_size_max: Size(200),
+        change_task_size_max: ByteSize(200),
         ..ViewsConfig::default()
     };
     let rig = Rig::with(config).await;
@@ -387,7 +389,8 @@ async fn every_change_becomes_one_task() {
         (told.id, told.data["rows"].as_array().unwrap().len()),
         (Some(sequence + 1), 21)
     );
-    // A crash after the queue took them and before that is remembered: they are handed over again, and are the tasks that were made.
+    // A crash after the queue took them and before that is remembered: they are handed over again,
+    // and are the tasks that were made.
     let back = format!(
         "UPDATE egret.view_handed_over SET sequence = {}",
         sequence - 1
@@ -411,7 +414,7 @@ async fn changes_that_no_queue_took_in_time_are_told_of() {
     let queue = "/v1/queues/late";
     rig.answered(Method::PUT, queue, Value::Null, 201).await;
     rig.altered(json!({"on_change_enqueue": "late"})).await;
-    // Nobody hands anything over, and all change sets but the last are forgotten.
+    // While no task is published, all change sets but the last are deleted.
     rig.views.stop().await;
     for id in 10..14 {
         rig.change(&format!("INSERT INTO flights VALUES ({id}, 'UA', 1)"))
@@ -423,7 +426,7 @@ async fn changes_that_no_queue_took_in_time_are_told_of() {
         config: ViewsConfig::default(),
         databases: Databases::one(rig.database.connection()),
         clock: Arc::new(SystemClock),
-        tasks: Some(TasksTo {
+        tasks: Some(TaskPublisher {
             sink: Arc::new(rig.queues.clone()),
             tenant: DEFAULT_TENANT.to_owned(),
         }),

@@ -1,5 +1,6 @@
 //! Scopes that name views: what a view may read that is made with one, and what is told of others.
 
+use egret_base::test_support::eventually;
 use egret_proto::views::v1::FollowRequest;
 use egret_proto::views::v1::views_client::ViewsClient;
 use tonic::Code;
@@ -117,7 +118,7 @@ async fn a_view_reads_no_view_that_its_maker_may_not_read() {
 #[tokio::test]
 async fn a_view_reads_views_that_its_maker_may_read() {
     let rig = rig().await;
-    // What `middle` shows it shows whoever reads it, whatever that is made of.
+    // The scope for `middle` suffices to read it, whatever it reads itself.
     let token = rig
         .house
         .token(&["views/mine*:*", "views/middle:read"], None);
@@ -179,7 +180,7 @@ async fn a_repair_reads_no_view_that_was_not_read_before() {
         assert!(!refused.to_string().contains("other`"), "{refused}");
     }
     rig.answered(Method::POST, repair, Value::Null, 200).await;
-    // It reads that by now, as somebody has said who may.
+    // After the admin's repair the view reads the other one already, so the token may repair it.
     let (status, repaired) = ask(&rig, &token, Method::POST, repair, Value::Null).await;
     assert_eq!(status, 200, "{repaired}");
     rig.close().await;
@@ -284,7 +285,8 @@ async fn changes_become_tasks_by_those_who_may_read_them() {
     rig.close().await;
 }
 
-/// Every kind of open request ends with its token: both ways to follow, and a refresh that waits for a lock.
+/// Every kind of open request ends with its token: both ways to follow, and a refresh that waits
+/// for a lock.
 #[tokio::test]
 async fn open_requests_end_with_their_token() {
     for (end, code) in [("expired", "token_expired"), ("revoked", "token_invalid")] {
@@ -310,20 +312,19 @@ async fn open_requests_end_with_their_token() {
         let locker = rig.database.connect().await;
         let lock = "BEGIN; INSERT INTO flights VALUES (9, 'AA', 1); LOCK TABLE flights IN ACCESS EXCLUSIVE MODE";
         locker.batch_execute(lock).await.unwrap();
-        let refresh = rig.house.bare(Method::POST, "/v1/views/other/repair");
-        let refresh = refresh.bearer_auth(token).send();
+        let refresh = rig
+            .house
+            .bare(Method::POST, "/v1/views/other/repair")
+            .bearer_auth(token)
+            .send();
         let ending = async {
             let waits = "SELECT count(*) > 0 FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database \
                          WHERE d.datname = current_database() AND NOT l.granted";
-            while !rig
-                .client
-                .query_one(waits, &[])
-                .await
-                .unwrap()
-                .get::<_, bool>(0)
-            {
-                tokio::task::yield_now().await;
-            }
+            eventually("the refresh waits for a lock", async || {
+                let row = rig.client.query_one(waits, &[]).await;
+                row.unwrap().get::<_, bool>(0)
+            })
+            .await;
             if end == "expired" {
                 rig.house.clock.advance(PATIENCE);
             } else {

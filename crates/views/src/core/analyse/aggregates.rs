@@ -1,29 +1,29 @@
-//! What a query says of groups.
+//! Keys and aggregates of a query with groups.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node};
 
-use super::Facts;
 use super::children::has;
 use super::expressions::{expression, names_of};
+use super::facts::Facts;
 use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::Aggregate;
 
-/// The keys and aggregates of one query, gathered from its parts.
+/// The keys and aggregates of one query, collected from its expressions.
 pub struct Grouping<'a> {
     facts: &'a Facts,
     next_column: &'a mut u32,
-    /// What is grouped by, with its text.
+    /// The keys, with the columns that have them.
     keys: Vec<(ColumnId, Expression)>,
-    /// What other grouping sets group by, and this one does not, with the column that is null for it.
+    /// Keys of other grouping sets that are null in this one, with their columns.
     absent: Vec<(Expression, ColumnId)>,
     aggregates: Vec<Aggregate>,
 }
 
 impl<'a> Grouping<'a> {
-    /// Nothing is grouped by yet.
+    /// A grouping without keys and aggregates.
     pub fn new(facts: &'a Facts, next_column: &'a mut u32) -> Self {
         Self {
             facts,
@@ -34,14 +34,15 @@ impl<'a> Grouping<'a> {
         }
     }
 
-    /// The columns that are null without being keys: those of the set without keys, which has a group also where there are no rows.
+    /// The columns that are null without being keys: those of the set without keys, which has a
+    /// group also where there are no rows.
     pub fn nulls(&self) -> Vec<(ColumnId, Expression)> {
         let is_key = |id: &ColumnId| self.keys.iter().any(|(key, _)| key == id);
         let nulls = self.absent.iter().filter(|(_, id)| !is_key(id));
         nulls.map(|(key, id)| (*id, key.clone())).collect()
     }
 
-    /// What it comes to.
+    /// The collected keys and aggregates.
     pub fn finish(self) -> (Vec<(ColumnId, Expression)>, Vec<Aggregate>) {
         (self.keys, self.aggregates)
     }
@@ -51,8 +52,8 @@ impl<'a> Grouping<'a> {
         ColumnId(*self.next_column)
     }
 
-    /// Groups by an expression of the rows.
-    pub fn group_by(&mut self, key: Expression) -> ColumnId {
+    /// Adds a key, and returns its column.
+    pub(crate) fn group_by(&mut self, key: Expression) -> ColumnId {
         if let Some((id, _)) = self.keys.iter().find(|(_, other)| *other == key) {
             return *id;
         }
@@ -61,7 +62,8 @@ impl<'a> Grouping<'a> {
         id
     }
 
-    /// Has null for what other grouping sets group by. To be called after all keys are there.
+    /// Adds a key of other grouping sets, which is null in this one. To be called after all keys
+    /// are added.
     pub fn leave_out(&mut self, key: Expression) {
         if self.keys.iter().any(|(_, other)| *other == key) {
             return;
@@ -80,13 +82,13 @@ impl<'a> Grouping<'a> {
     }
 
     /// The key that an expression is, if it is one.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub fn key(&self, node: &NodeEnum, scope: &Scope) -> Result<Option<ColumnId>, Refusal> {
         let is_column = matches!(node, NodeEnum::ColumnRef(_));
-        let known = self.keys.iter().map(|(_, key)| key);
-        let mut known = known.chain(self.absent.iter().map(|(key, _)| key));
+        let mut known = self
+            .keys
+            .iter()
+            .map(|(_, key)| key)
+            .chain(self.absent.iter().map(|(key, _)| key));
         let may_be = known.any(|key| key.as_column().is_some() == is_column);
         if !may_be
             || matches!(
@@ -107,7 +109,7 @@ impl<'a> Grouping<'a> {
         let node = Node {
             node: Some(node.clone()),
         };
-        // What has an aggregate in it is no key.
+        // An expression with an aggregate in it is not a key.
         let Ok(found) = expression(&node, scope) else {
             return Ok(None);
         };
@@ -124,15 +126,12 @@ impl<'a> Grouping<'a> {
         self.group_by(Expression::column(column))
     }
 
-    /// Whether a call is that of an aggregate.
-    pub fn is_aggregate(&self, call: &pb::FuncCall) -> bool {
+    /// Whether a call is of an aggregate function.
+    pub(crate) fn is_aggregate(&self, call: &pb::FuncCall) -> bool {
         call.over.is_none() && self.facts.is_aggregate(call)
     }
 
     /// The column of an aggregate.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub fn aggregate(&mut self, call: &pb::FuncCall, scope: &Scope) -> Result<ColumnId, Refusal> {
         let whole = Node {
             node: Some(NodeEnum::FuncCall(Box::new(call.clone()))),
@@ -155,7 +154,7 @@ impl<'a> Grouping<'a> {
         let of_none = match (&schema, &name[..]) {
             (Some(_), _) => None,
             (None, "count" | "regr_count") => Some("0"),
-            // Of a row that is asked about, and is not there.
+            // These are computed for a hypothetical row.
             (None, "rank" | "dense_rank" | "percent_rank" | "cume_dist") => None,
             (None, _) => Some("NULL"),
         };
@@ -185,7 +184,7 @@ pub(super) fn is_expression(node: &NodeEnum) -> bool {
     )
 }
 
-/// A function's name, with its schema where that is not `pg_catalog`.
+/// Name of a function, with its schema where that is not `pg_catalog`.
 fn function_name(call: &pb::FuncCall) -> (Option<String>, String) {
     let names = names_of(&pb::ColumnRef {
         fields: call.funcname.clone(),
@@ -203,17 +202,14 @@ pub fn counts(aggregates: &[Aggregate]) -> Vec<ColumnId> {
     counts.map(|one| one.column).collect()
 }
 
-/// Refuses aggregates of which it is not known what they come to of no rows, where a group may not be there.
-///
-/// # Errors
-/// [`Refusal`].
-pub fn check_empty(aggregates: &[Aggregate]) -> Result<(), Refusal> {
-    match aggregates.iter().all(|one| one.of_none.is_some()) {
-        true => Ok(()),
-        false => {
-            let what = "this aggregate in a subquery that depends on the rows around it";
-            Err(Refusal::new(what, -1, "write it as a join"))
-        }
+/// Refuses aggregates of which it is not known what they come to of no rows, where a group may not
+/// be there.
+pub(crate) fn check_empty(aggregates: &[Aggregate]) -> Result<(), Refusal> {
+    if aggregates.iter().all(|one| one.of_none.is_some()) {
+        Ok(())
+    } else {
+        let what = "this aggregate in a correlated subquery";
+        Err(Refusal::new(what, -1, "write it as a join"))
     }
 }
 
@@ -223,17 +219,17 @@ impl Facts {
         self.aggregates.contains(&function_name(call))
     }
 
-    /// Whether a call gives several values.
+    /// Whether a call is of a set-returning function with one column.
     pub(super) fn is_set(&self, call: &pb::FuncCall) -> bool {
         self.sets.contains(&function_name(call))
     }
 
-    /// Whether a call gives rows of several columns.
+    /// Whether a call is of a set-returning function with several columns.
     pub(super) fn gives_rows(&self, call: &pb::FuncCall) -> bool {
         self.row_sets.contains(&function_name(call))
     }
 
-    /// Whether there is an aggregate in an expression.
+    /// Whether an expression has an aggregate.
     pub(super) fn has_aggregate(&self, node: &Node) -> bool {
         has(
             node,

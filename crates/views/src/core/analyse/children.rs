@@ -1,4 +1,4 @@
-//! The parts of an expression, as the parser has it.
+//! The direct parts of an expression, as parse nodes.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SubLink};
@@ -9,7 +9,7 @@ use crate::core::refusal::Refusal;
 /// The expressions directly below a node.
 ///
 /// # Errors
-/// The construct that is not known here; the clock, which is to be taken out before.
+/// [`Refusal`] for an unsupported construct, or for the clock, which is to be taken out before.
 pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
     match clock::refused(node) {
         Some(refusal) => Err(refusal),
@@ -70,7 +70,7 @@ fn parts(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
         // The name of a field of a composite value.
         NodeEnum::String(_) => {}
         NodeEnum::SqlvalueFunction(function) => {
-            let advice = "it gives something else for somebody else: leave it out";
+            let advice = "its value depends on the session: leave it out";
             let what = "CURRENT_USER or the like";
             return Err(Refusal::new(what, function.location, advice));
         }
@@ -87,8 +87,8 @@ fn parts(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
     Ok(all)
 }
 
-/// Whether something is so of a part of an expression. Nothing is asked of what is below a subquery, or a construct that is not known
-/// here.
+/// Whether a predicate holds for a part of an expression. Parts of subqueries and of unsupported
+/// constructs are not looked at.
 pub fn has(node: &Node, is_so: &impl Fn(&NodeEnum) -> bool) -> bool {
     let Some(inner) = &node.node else {
         return false;
@@ -101,21 +101,21 @@ pub fn has(node: &Node, is_so: &impl Fn(&NodeEnum) -> bool) -> bool {
     below.is_ok_and(|below| below.into_iter().any(|child| has(child, is_so)))
 }
 
-/// Whether a collation is said in an expression.
-pub fn has_collation(node: &Node) -> bool {
+/// Whether an expression has a COLLATE clause.
+pub(crate) fn has_collation(node: &Node) -> bool {
     has(node, &|one| matches!(one, NodeEnum::CollateClause(_)))
 }
 
-/// Whether there is a window function in an expression.
-pub fn has_window(node: &Node) -> bool {
+/// Whether an expression calls a window function.
+pub(crate) fn has_window(node: &Node) -> bool {
     has(
         node,
         &|one| matches!(one, NodeEnum::FuncCall(call) if call.over.is_some()),
     )
 }
 
-/// Whether there is a subquery in an expression.
-pub fn has_link(node: &Node) -> bool {
+/// Whether an expression has a subquery.
+pub(crate) fn has_link(node: &Node) -> bool {
     has(node, &|one| matches!(one, NodeEnum::SubLink(_)))
 }
 

@@ -1,7 +1,8 @@
-//! The clock in WHERE: conditions that become true, or false, as time passes.
+//! Conditions on the clock in WHERE, which become true or false as time passes (temporal filters).
 //!
-//! Such a condition may be anything, as long as the clock stands in it on one side of a comparison: then it is known which rows a span
-//! of time can have changed it for, those whose other side is between what the clock's side was and what it is.
+//! The clock may occur on one side of a comparison within any condition. Then it is known for which
+//! rows a span of time may have changed the result: those whose other side is between the former
+//! and the current value of the clock's side.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
@@ -16,15 +17,14 @@ use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::functions::is_clock;
 use crate::core::refusal::Refusal;
-use crate::core::tree::{Moment, Node};
+use crate::core::tree::{Node, TemporalPredicate};
 
-/// Comparisons of which it is known, by the order of what they compare, for which values they can have changed.
+/// Comparisons of ordered values: it is known for which values the result may have changed.
 const COMPARISONS: [&str; 6] = ["<", "<=", ">", ">=", "=", "<>"];
 
-/// What may be computed of the clock: nothing of it is null at one moment and not at another.
+/// Operators on the clock's side. Their result cannot be null at one time and not at another.
 const OPERATORS: [&str; 4] = ["+", "-", "*", "/"];
 
-/// The same.
 const FUNCTIONS: [&str; 11] = [
     "ceil",
     "date",
@@ -39,7 +39,7 @@ const FUNCTIONS: [&str; 11] = [
     "trunc",
 ];
 
-/// Types that it may be cast to: they have one order.
+/// Types that the clock may be cast to: their order is compatible.
 const TYPES: [&str; 12] = [
     "date",
     "float4",
@@ -80,7 +80,7 @@ impl Analysis<'_> {
             let mut found = Vec::new();
             take_moments(&mut condition, clock, &mut found)?;
             for (value, side) in found {
-                moments.push(Moment {
+                moments.push(TemporalPredicate {
                     value: expression(&value, scope)?,
                     clock: expression(&side, scope)?,
                 });
@@ -96,12 +96,12 @@ impl Analysis<'_> {
     }
 }
 
-/// Whether the clock is in an expression.
+/// Whether an expression uses the clock.
 pub fn has_clock(node: &Parsed) -> bool {
     has(node, &|one| type_of(one).is_some())
 }
 
-/// That the clock stands where it is not covered; none of what is not the clock.
+/// The refusal of the clock where it is not supported; none for other nodes.
 pub fn refused(node: &NodeEnum) -> Option<Refusal> {
     type_of(node)?;
     let (construct, location) = match node {
@@ -109,11 +109,11 @@ pub fn refused(node: &NodeEnum) -> Option<Refusal> {
         NodeEnum::SqlvalueFunction(function) => (word(function)?.0.to_owned(), function.location),
         _ => return None,
     };
-    let advice = "WHERE may compare columns with it, which stand on the other side, as in `at > now() - interval '1 hour'`; for anything else use mode full";
+    let advice = "use it only in WHERE, compared with columns on the other side, as in `at > now() - interval '1 hour'`; for anything else use mode full";
     Some(Refusal::new(construct, location, advice))
 }
 
-/// The type of what a call of the clock gives; none of anything else.
+/// The result type of a call of the clock; none for other nodes.
 fn type_of(node: &NodeEnum) -> Option<String> {
     match node {
         NodeEnum::FuncCall(call) => {
@@ -145,7 +145,7 @@ fn word(function: &SqlValueFunction) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The name of a function of PostgreSQL's own.
+/// The name of a function in `pg_catalog`.
 fn function(call: &FuncCall) -> Option<String> {
     own(strings(&call.funcname))
 }
@@ -158,8 +158,8 @@ fn own(mut names: Vec<String>) -> Option<String> {
         .then_some(name)
 }
 
-/// Takes the comparisons with the clock out of a condition: both sides of each, with a column for the moment that it is. That stands in the
-/// condition, too.
+/// Takes the comparisons with the clock out of a condition: both sides of each, with a column for
+/// the moment that it is. That stands in the condition, too.
 fn take_moments(
     node: &mut Parsed,
     clock: ColumnId,
@@ -198,7 +198,8 @@ fn take_moments(
     Ok(())
 }
 
-/// Something of the clock, with the column for the moment that it is; none where there is anything in it that may not be.
+/// Something of the clock, with the column for the moment that it is; none where there is anything
+/// in it that may not be.
 fn moment(node: &Parsed, clock: ColumnId) -> Result<Option<Parsed>, Refusal> {
     let mut node = node.clone();
     Ok(put_moment(&mut node, clock)?.then_some(node))
@@ -241,7 +242,7 @@ fn put_moment(node: &mut Parsed, clock: ColumnId) -> Result<bool, Refusal> {
     Ok(true)
 }
 
-/// Whether something is cast to one of [`TYPES`].
+/// Whether a cast is to one of [`TYPES`].
 fn is_ordered(cast: &TypeCast) -> bool {
     let Some(to) = &cast.type_name else {
         return false;

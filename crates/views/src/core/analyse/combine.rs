@@ -1,30 +1,28 @@
-//! UNION, INTERSECT and EXCEPT, and DISTINCT.
+//! UNION, INTERSECT, EXCEPT and DISTINCT.
 //!
-//! How often a row is in an intersection or a difference depends on how often it is on each side: rows of both sides are grouped by all of
-//! their columns, and counted apart.
+//! The number of a row in an intersection or a difference depends on its numbers on both sides: the
+//! rows of both sides are grouped by all their columns, with a count for each side.
 
 use pg_query::protobuf::{SelectStmt, SetOperation};
 
 use super::Analysis;
 use super::aggregates::Grouping;
-use super::given::Given;
-use super::said::ordered;
-use super::select::{Ctes, Rows};
+use super::ctes::Ctes;
+use super::dependent_join::DecorrelationDomain;
+use super::select::QueryRows;
+use super::select_list::ordered;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
-use crate::core::tree::{Aggregate, Keeps, Node, Stage};
+use crate::core::tree::{Aggregate, Node, Stage, StageContents};
 
 impl Analysis<'_> {
-    /// What two queries come to together.
-    ///
-    /// # Errors
-    /// [`Refusal`].
+    /// The rows of a set operation.
     pub(super) fn combined(
         &mut self,
         query: &SelectStmt,
         ctes: &Ctes,
-        given: Option<&Given>,
-    ) -> Result<Rows, Refusal> {
+        given: Option<&DecorrelationDomain>,
+    ) -> Result<QueryRows, Refusal> {
         let operation = SetOperation::try_from(query.op);
         let is_union = operation == Ok(SetOperation::SetopUnion);
         let (rows, side) = self.sides(query, ctes, given)?;
@@ -33,19 +31,19 @@ impl Analysis<'_> {
             (true, false) => self.distinct(rows),
             (false, is_all) => {
                 let is_both = operation == Ok(SetOperation::SetopIntersect);
-                self.counted_apart(rows, side, (is_both, is_all))
+                self.counted_apart(rows, side, is_both, is_all)
             }
         };
         ordered(rows, query)
     }
 
-    /// The rows of both sides, and the column that says of which one is: 1 or 2.
+    /// The union of both sides, and the column with the number of the side: 1 or 2.
     fn sides(
         &mut self,
         query: &SelectStmt,
         ctes: &Ctes,
-        given: Option<&Given>,
-    ) -> Result<(Rows, ColumnId), Refusal> {
+        given: Option<&DecorrelationDomain>,
+    ) -> Result<(QueryRows, ColumnId), Refusal> {
         let mut inputs = Vec::new();
         let mut names = Vec::new();
         for (at, side) in [&query.larg, &query.rarg].into_iter().flatten().enumerate() {
@@ -54,7 +52,7 @@ impl Analysis<'_> {
             if names.is_empty() {
                 names = rows.columns.iter().map(|(name, _)| name.clone()).collect();
             }
-            // Columns of its own, which are cast where the types of the sides differ.
+            // New columns, which are cast where the types of the sides differ.
             let mut own: Vec<(ColumnId, Expression)> = rows
                 .columns
                 .iter()
@@ -72,7 +70,7 @@ impl Analysis<'_> {
         let shown: Vec<ColumnId> = names.iter().map(|_| self.new_column()).collect();
         let side = self.new_column();
         let columns = shown.iter().copied().chain([side]).collect();
-        let rows = Rows {
+        let rows = QueryRows {
             node: Node::UnionAll { inputs, columns },
             columns: names.into_iter().zip(shown).collect(),
             order: Vec::new(),
@@ -80,13 +78,14 @@ impl Analysis<'_> {
         Ok((rows, side))
     }
 
-    /// The rows that are on both sides, or on the first and not on the second; each once, or as often as that is so.
+    /// INTERSECT or EXCEPT, with or without ALL, from the counts of both sides.
     fn counted_apart(
         &mut self,
-        rows: Rows,
+        rows: QueryRows,
         side: ColumnId,
-        (is_both, is_all): (bool, bool),
-    ) -> Rows {
+        is_both: bool,
+        is_all: bool,
+    ) -> QueryRows {
         let counts = [1, 2].map(|number| {
             let filter = Expression::column(side).tested(&format!("= {number}"));
             Aggregate::rows(self.new_column(), Some(filter))
@@ -102,44 +101,50 @@ impl Analysis<'_> {
             input: Box::new(grouped.node),
             condition: is_there,
         };
-        let node = match is_all {
-            false => node,
-            true => {
-                let times = match is_both {
-                    true => first.infix(",", &second).within("least(", ")"),
-                    false => first.infix("-", &second),
-                };
-                Node::Expand {
-                    input: Box::new(node),
-                    call: times.within("generate_series(1, ", ")"),
-                    columns: vec![(self.new_column(), None)],
-                    or_nulls: None,
-                }
+        let node = if !is_all {
+            node
+        } else {
+            let times = if is_both {
+                first.infix(",", &second).within("least(", ")")
+            } else {
+                first.infix("-", &second)
+            };
+            Node::Expand {
+                input: Box::new(node),
+                call: times.within("generate_series(1, ", ")"),
+                columns: vec![(self.new_column(), None)],
+                or_nulls: None,
             }
         };
-        Rows { node, ..grouped }
+        QueryRows { node, ..grouped }
     }
 
-    /// Each different row once.
-    pub(super) fn distinct(&mut self, rows: Rows) -> Rows {
+    /// Removes duplicates, by grouping by all columns.
+    pub(super) fn distinct(&mut self, rows: QueryRows) -> QueryRows {
         self.each_once(rows, Vec::new())
     }
 
-    /// Each different row once, with what is said of those that are the same.
-    fn each_once(&mut self, rows: Rows, aggregates: Vec<Aggregate>) -> Rows {
+    /// The distinct rows, with aggregates over the equal ones.
+    fn each_once(&mut self, rows: QueryRows, aggregates: Vec<Aggregate>) -> QueryRows {
         let mut grouping = Grouping::new(self.facts, &mut self.next_column);
         let mut key = |id: ColumnId| grouping.group_by(Expression::column(id));
-        let columns = rows.columns.into_iter();
-        let columns = columns.map(|(name, id)| (name, key(id))).collect();
+        let columns = rows
+            .columns
+            .into_iter()
+            .map(|(name, id)| (name, key(id)))
+            .collect();
         // The server sees to it that it is among the columns.
-        let order = rows.order.into_iter();
-        let order = order.map(|(id, how)| (key(id), how)).collect();
+        let order = rows
+            .order
+            .into_iter()
+            .map(|(id, how)| (key(id), how))
+            .collect();
         let (keys, _) = grouping.finish();
         let node = self.stage(Stage {
             input: rows.node,
-            keeps: Keeps::Groups { keys, aggregates },
+            contents: StageContents::Groups { keys, aggregates },
         });
-        Rows {
+        QueryRows {
             node,
             columns,
             order,

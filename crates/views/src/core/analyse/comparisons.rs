@@ -1,26 +1,29 @@
-//! Comparisons with what subqueries give, where they are values: `x < ANY (SELECT …)`; and those whose operator the server does not print.
+//! Comparisons with what subqueries give, where they are values: `x < ANY (SELECT …)`; and those
+//! whose operator the server does not print.
 
 use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink};
 use pg_query::{NodeEnum, NodeRef};
 
-use super::Facts;
+use super::dependent_join::OuterReference;
 use super::expressions::printed;
-use super::given::Outer;
+use super::facts::Facts;
 use crate::core::expression::{Expression, quoted};
 use crate::core::refusal::Refusal;
 
-/// The names of a value that is compared with what a subquery gives, among those of the rows around it.
+/// The names of a value that is compared with what a subquery gives, among those of the rows around
+/// it.
 const TEST: &str = "egret$test";
 
-/// A comparison with what a subquery gives, as a query of one row: what is compared, and the query. It is unknown where nothing decides it
-/// and something is unknown.
+/// A comparison with what a subquery gives, as a query of one row: what is compared, and the query.
+/// It is unknown where nothing decides it and something is unknown.
 ///
 /// # Errors
 /// [`Refusal`] for a comparison that is none.
 pub fn comparison(
     link: &SubLink,
     query: &SelectStmt,
-    (operator, is_all): (&str, bool),
+    operator: &str,
+    is_all: bool,
 ) -> Result<(Vec<Parsed>, SelectStmt), Refusal> {
     let compared: Vec<Parsed> = match link.testexpr.as_deref().and_then(|one| one.node.as_ref()) {
         Some(NodeEnum::RowExpr(row)) => row.args.clone(),
@@ -38,9 +41,10 @@ pub fn comparison(
         }
     };
     let test = format!("({} {operator} {})", side(TEST), side("egret$found"));
-    let decided = match is_all {
-        true => format!("NOT bool_and({test}) THEN false"),
-        false => format!("bool_or({test}) THEN true"),
+    let decided = if is_all {
+        format!("NOT bool_and({test}) THEN false")
+    } else {
+        format!("bool_or({test}) THEN true")
     };
     let sql = format!(
         "SELECT CASE WHEN {decided} WHEN count(*) > count({test}) THEN NULL ELSE {is_all} END FROM ({}) AS \"egret$found\"({})",
@@ -51,25 +55,23 @@ pub fn comparison(
 }
 
 /// What is compared, as values of the rows around.
-pub fn tested(values: Vec<Expression>) -> impl Iterator<Item = Outer> {
+pub(crate) fn tested(values: Vec<Expression>) -> impl Iterator<Item = OuterReference> {
     let values = values.into_iter().enumerate();
-    values.map(|(at, value)| Outer {
+    values.map(|(at, value)| OuterReference {
         table: TEST.to_owned(),
         column: format!("c{}", at + 1),
         value,
     })
 }
 
-/// Refuses what the server prints without the operator by which values are equal, where that is not the system's: here it would be another.
-///
-/// # Errors
-/// [`Refusal`].
-pub fn refuse_bare_equality(sql: &str, facts: &Facts) -> Result<(), Refusal> {
+/// Refuses what the server prints without the operator by which values are equal, where that is not
+/// the system's: here it would be another.
+pub(crate) fn refuse_bare_equality(sql: &str, facts: &Facts) -> Result<(), Refusal> {
     if !facts.has_own_equality {
         return Ok(());
     }
-    let parsed = pg_query::parse(sql, pg_query::ParserOptions::default());
-    let parsed = parsed.map_err(|error| Refusal::new("a query", -1, error.to_string()))?;
+    let parsed = pg_query::parse(sql, pg_query::ParserOptions::default())
+        .map_err(|error| Refusal::new("a query", -1, error.to_string()))?;
     let kinds = [
         (AExprKind::AexprNullif, "NULLIF"),
         (AExprKind::AexprDistinct, "IS DISTINCT FROM"),
@@ -91,9 +93,9 @@ pub fn refuse_bare_equality(sql: &str, facts: &Facts) -> Result<(), Refusal> {
     match found.find_map(|(node, ..)| bare(&node)) {
         None => Ok(()),
         Some((what, position)) => Err(Refusal::new(
-            format!("{what} where a type has an equality of its own"),
+            format!("{what} on a type with its own equality operator"),
             position,
-            "compare by `=`, or use mode full",
+            "compare with `=`, or use mode full",
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! VALUES: rows that the query writes out.
+//! VALUES lists in queries.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
@@ -6,22 +6,19 @@ use pg_query::protobuf::SelectStmt;
 use super::Analysis;
 use super::expressions::expression;
 use super::scope::Scope;
-use super::select::Rows;
+use super::select::QueryRows;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::Node;
 
-/// Rows that are written out: as an item of FROM, with their columns as PostgreSQL calls them.
-pub struct Constants {
+/// A VALUES list as an item of FROM, with columns named as by PostgreSQL.
+pub(crate) struct Constants {
     pub call: Expression,
     pub columns: Vec<(String, ColumnId)>,
 }
 
 impl Analysis<'_> {
     /// What VALUES say, of rows of a scope.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub(super) fn constants(
         &mut self,
         query: &SelectStmt,
@@ -45,12 +42,9 @@ impl Analysis<'_> {
     }
 
     /// The same as rows by themselves.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub(super) fn written_out(&mut self, query: &SelectStmt) -> Result<Rows, Refusal> {
+    pub(super) fn written_out(&mut self, query: &SelectStmt) -> Result<QueryRows, Refusal> {
         let Constants { call, columns } = self.constants(query, &Scope::default())?;
-        Ok(Rows {
+        Ok(QueryRows {
             node: Node::Expand {
                 input: Box::new(Node::Unit),
                 call,

@@ -1,4 +1,4 @@
-//! What has to be equal where a condition is true.
+//! Equalities that a condition implies.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +9,20 @@ use super::expressions::{parse_expression, text};
 use super::subqueries::split;
 use crate::core::expression::{ColumnId, Expression};
 
-/// One of two values that are compared.
+/// One side of an equality.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// The column that it is, if it is nothing else, or nothing but its text.
+    /// The column that the side is, if it is a column or its text.
     pub column: Option<ColumnId>,
-    /// Whether it is the text of that column.
+    /// Whether the side is the text of that column.
     pub is_text: bool,
-    /// The columns in it.
+    /// The columns in the expression.
     pub columns: BTreeSet<ColumnId>,
 }
 
-/// The values of which a condition says, beside whatever else it says, that they are equal by the operator `=`.
+/// The pairs of values that must be equal by the operator `=` for the condition to be true.
 pub fn equalities(condition: &Expression) -> Vec<(Side, Side)> {
-    // What cannot be read says nothing.
+    // A condition that cannot be parsed yields none.
     let Ok(parsed) = parse_expression(&condition.marked()) else {
         return Vec::new();
     };
@@ -31,7 +31,7 @@ pub fn equalities(condition: &Expression) -> Vec<(Side, Side)> {
     conjuncts.into_iter().filter_map(equality).collect()
 }
 
-/// Of a condition that says more the part that says that values of `some` columns are equal to values of others.
+/// The conjuncts of a condition by which values of `some` columns equal values of others.
 pub fn equal_part(condition: &Expression, some: &BTreeSet<ColumnId>) -> Option<Expression> {
     let parsed = parse_expression(&condition.marked()).ok()?;
     let mut conjuncts = Vec::new();
@@ -44,8 +44,9 @@ pub fn equal_part(condition: &Expression, some: &BTreeSet<ColumnId>) -> Option<E
         })
     };
     let all = conjuncts.len();
-    let between = conjuncts.into_iter().filter(is_between);
-    let between: Option<Vec<Expression>> = between
+    let between: Option<Vec<Expression>> = conjuncts
+        .into_iter()
+        .filter(is_between)
         .map(|one| Some(Expression::read(&text(one).ok()?)))
         .collect();
     let between = between.filter(|between| (1..all).contains(&between.len()))?;
@@ -68,8 +69,9 @@ fn equality(condition: &Parsed) -> Option<(Side, Side)> {
 
 fn side(node: &Parsed) -> Option<Side> {
     let whole = Expression::read(&text(node).ok()?);
-    let of_text = text_of(node).and_then(|inner| text(inner).ok());
-    let of_text = of_text.and_then(|inner| Expression::read(&inner).as_column());
+    let of_text = text_of(node)
+        .and_then(|inner| text(inner).ok())
+        .and_then(|inner| Expression::read(&inner).as_column());
     Some(Side {
         column: whole.as_column().or(of_text),
         is_text: of_text.is_some(),
@@ -77,7 +79,7 @@ fn side(node: &Parsed) -> Option<Side> {
     })
 }
 
-/// What is cast to `text`.
+/// The operand of a cast to `text`.
 fn text_of(node: &Parsed) -> Option<&Parsed> {
     let Some(NodeEnum::TypeCast(cast)) = &node.node else {
         return None;

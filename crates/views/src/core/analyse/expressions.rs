@@ -1,4 +1,4 @@
-//! Expressions: columns resolved, aggregates and what is grouped by found, the rest left as it is.
+//! Expressions: resolves columns, and finds aggregates and GROUP BY keys in them.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node};
@@ -9,33 +9,27 @@ use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 
-/// How deep an expression may be nested.
+/// Bound on the nesting of expressions.
 const DEPTH_MAX: usize = 500;
 
-/// An expression of the rows of a scope.
-///
-/// # Errors
-/// [`Refusal`].
+/// Resolves an expression over the rows of a scope.
 pub fn expression(node: &Node, scope: &Scope) -> Result<Expression, Refusal> {
     let mut node = node.clone();
     resolve(&mut node, scope, 0)?;
     text(&node).map(|text| Expression::read(&text))
 }
 
-/// The same as the parser has it.
-///
-/// # Errors
-/// [`Refusal`].
+/// Resolves an expression over the rows of a scope, as a parse node.
 pub fn resolved(node: &Node, scope: &Scope) -> Result<Node, Refusal> {
     let mut node = node.clone();
     resolve(&mut node, scope, 0)?;
     Ok(node)
 }
 
-/// An expression that stands by itself, as the server prints it.
+/// Parses a single expression, as the server prints it.
 ///
 /// # Errors
-/// [`Refusal`] for text that is none.
+/// [`Refusal`] for text that is not an expression.
 pub fn parse_expression(text: &str) -> Result<Node, Refusal> {
     let mut query = super::parse(&format!("SELECT {text}"))?;
     let target = query.target_list.pop().and_then(|target| target.node);
@@ -43,14 +37,11 @@ pub fn parse_expression(text: &str) -> Result<Node, Refusal> {
         Some(NodeEnum::ResTarget(target)) => target.val,
         _ => None,
     };
-    let none = || Refusal::new(format!("`{text}`"), -1, "it is no expression");
+    let none = || Refusal::new(format!("`{text}`"), -1, "it is not an expression");
     value.map(|value| *value).ok_or_else(none)
 }
 
-/// An expression of the groups that rows of a scope fall into.
-///
-/// # Errors
-/// [`Refusal`].
+/// Resolves an expression over groups of the rows of a scope.
 pub fn grouped(node: &Node, scope: &Scope, grouping: &mut Grouping) -> Result<Expression, Refusal> {
     let mut node = node.clone();
     resolve_grouped(&mut node, scope, grouping, 0)?;
@@ -121,17 +112,18 @@ fn resolve_grouped(
 }
 
 fn check_depth(depth: usize) -> Result<(), Refusal> {
-    match depth > DEPTH_MAX {
-        true => Err(Refusal::new(
+    if depth > DEPTH_MAX {
+        Err(Refusal::new(
             format!("an expression nested deeper than {DEPTH_MAX}"),
             -1,
             "simplify it",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
-/// The names of a reference to a column; a star is one.
+/// The names of a column reference; a star counts as a name.
 pub fn names_of(column: &pb::ColumnRef) -> Vec<String> {
     let fields = column.fields.iter();
     fields
@@ -142,13 +134,13 @@ pub fn names_of(column: &pb::ColumnRef) -> Vec<String> {
         .collect()
 }
 
-/// Whether a column is referred to by the name that stands for it: there are no such names in a query.
+/// Whether a column is referred to by the name that the analysis gives it; no query has such names.
 pub(super) fn is_marked(column: &pb::ColumnRef) -> bool {
     let names = names_of(column);
     matches!(&names[..], [name] if name.starts_with("egret$"))
 }
 
-/// A reference to a column by the name that stands for it.
+/// A reference to a column by the name that the analysis gives it.
 pub fn marked(column: ColumnId) -> NodeEnum {
     let reference = named(&[Expression::mark(column)]);
     reference.node.expect("it is a reference")
@@ -167,7 +159,7 @@ pub fn named(names: &[String]) -> Node {
     }
 }
 
-/// The text of an expression.
+/// Prints an expression as SQL.
 ///
 /// # Errors
 /// [`Refusal`] for one that cannot be printed.
@@ -188,7 +180,7 @@ pub fn text(node: &Node) -> Result<String, Refusal> {
     Ok(printed.to_owned())
 }
 
-/// The text of a query.
+/// Prints a query as SQL.
 ///
 /// # Errors
 /// [`Refusal`] for one that cannot be printed.

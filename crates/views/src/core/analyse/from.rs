@@ -5,31 +5,31 @@ use pg_query::protobuf::{Alias, JoinExpr, JoinType, Node as Parsed, RangeVar};
 
 use super::clock::has_clock;
 use super::comparisons::refuse_bare_equality;
+use super::ctes::Ctes;
 use super::expressions::{expression, parse_expression};
-use super::lateral::{Beside, by_name, may_depend};
+use super::facts::{Relation, RelationKind};
+use super::lateral::{LateralJoin, by_name, may_depend};
+use super::parse::parse;
 use super::scope::{Entry, Scope, column_of};
-use super::select::{Ctes, Rows};
+use super::select::QueryRows;
 use super::subqueries::split;
-use super::{Analysis, Relation, RelationKind, distinct, parse};
+use super::{Analysis, distinct, refuse_reserved_names};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::size::{LENGTH_MAX, of_join, size};
-use crate::core::tree::{JoinKind, Keeps, Node, Source, Stage};
+use crate::core::tree::{JoinKind, Node, Source, Stage, StageContents};
 
 impl Analysis<'_> {
-    /// Everything in FROM, side by side.
-    ///
-    /// # Errors
-    /// [`Refusal`].
+    /// All items of FROM, joined without a condition.
     pub(super) fn from(&mut self, items: &[Parsed], ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
         let mut all: Option<(Node, Scope)> = None;
         for item in items {
-            if let Some(before) = all.take_if(|_| may_depend(item)) {
-                let how = Beside {
+            if let Some((before, scope)) = all.take_if(|_| may_depend(item)) {
+                let how = LateralJoin {
                     condition: None,
                     or_nulls: false,
                 };
-                all = Some(self.lateral(before, item, how, ctes)?);
+                all = Some(self.lateral(before, scope, item, how, ctes)?);
                 continue;
             }
             let (node, scope) = self.item(item, ctes)?;
@@ -58,17 +58,17 @@ impl Analysis<'_> {
             }
             Some(NodeEnum::JoinExpr(expr)) => self.join_expr(expr, ctes),
             Some(NodeEnum::RangeFunction(function)) => {
-                let how = Beside {
+                let how = LateralJoin {
                     condition: None,
                     or_nulls: false,
                 };
-                self.function((Node::Unit, Scope::default()), function, how)
+                self.function(Node::Unit, Scope::default(), function, how)
             }
             Some(NodeEnum::RangeTableSample(sample)) => {
-                let advice = "it gives other rows each time";
+                let advice = "it returns other rows each time";
                 Err(Refusal::new("TABLESAMPLE", sample.location, advice))
             }
-            _ => Err(Refusal::new("this kind of FROM", -1, "use mode full")),
+            _ => Err(Refusal::new("this kind of FROM item", -1, "use mode full")),
         }
     }
 
@@ -86,15 +86,17 @@ impl Analysis<'_> {
         let facts = self.facts;
         let Some(relation) = facts.relations.get(&key) else {
             let what = match key.0.as_str() {
-                // The server names no schema of its own tables, and no dependency on them.
+                // The server prints its own tables without a schema, and reports no dependency on
+                // them.
                 "" => format!("the system table `{}`", key.1),
                 schema => format!("the relation `{schema}.{}`", key.1),
             };
-            let advice = "only tables and views are covered";
+            let advice = "only tables and views are supported";
             return Err(Refusal::new(what, table.location, advice));
         };
         let rows = match &relation.kind {
             RelationKind::View(definition) => {
+                refuse_reserved_names(definition)?;
                 let query = parse(definition)?;
                 refuse_bare_equality(definition, self.facts)?;
                 let mut rows = self.select(&query, &Ctes::default())?;
@@ -108,8 +110,8 @@ impl Analysis<'_> {
         Ok(named(rows, table.alias.as_ref(), &table.relname))
     }
 
-    /// The rows of a table. What it computes when it is read is computed here.
-    fn stored(&mut self, relation: &Relation, source: Source) -> Result<Rows, Refusal> {
+    /// The rows of a table, with its virtual generated columns computed.
+    fn stored(&mut self, relation: &Relation, source: Source) -> Result<QueryRows, Refusal> {
         let columns: Vec<(String, ColumnId)> = relation
             .columns
             .iter()
@@ -130,7 +132,9 @@ impl Analysis<'_> {
                 ..Scope::default()
             };
             let expressions = computed.iter().map(|(name, id)| {
-                let parsed = parse_expression(&relation.computed[name])?;
+                let computed = &relation.computed[name];
+                refuse_reserved_names(computed)?;
+                let parsed = parse_expression(computed)?;
                 Ok((*id, expression(&parsed, &scope)?))
             });
             node = Node::Project {
@@ -138,7 +142,7 @@ impl Analysis<'_> {
                 input: Box::new(node),
             };
         }
-        Ok(Rows {
+        Ok(QueryRows {
             node,
             columns,
             order: Vec::new(),
@@ -153,20 +157,15 @@ impl Analysis<'_> {
         let is_right = expr.jointype == JoinType::JoinRight as i32;
         let is_full = expr.jointype == JoinType::JoinFull as i32;
         if may_depend(right) && !is_right && !is_full && expr.using_clause.is_empty() {
-            let how = Beside {
+            let how = LateralJoin {
                 condition: expr.quals.as_deref(),
                 or_nulls: expr.jointype == JoinType::JoinLeft as i32,
             };
-            let (node, scope) = self.lateral((left, left_scope), right, how, ctes)?;
+            let (node, scope) = self.lateral(left, left_scope, right, how, ctes)?;
             return Ok((node, join_names(scope, Vec::new(), expr.alias.as_ref())));
         }
         let (right, right_scope) = self.item(right, ctes)?;
-        let kind = match JoinType::try_from(expr.jointype) {
-            Ok(JoinType::JoinInner) => JoinKind::Inner,
-            Ok(JoinType::JoinLeft | JoinType::JoinRight) => JoinKind::Left,
-            Ok(JoinType::JoinFull) => JoinKind::Full,
-            _ => return Err(Refusal::new("a join of this kind", -1, "use mode full")),
-        };
+        let kind = join_kind(expr)?;
         let mut common = Vec::new();
         for name in strings(&expr.using_clause) {
             let of = |scope: &Scope| scope.resolve(std::slice::from_ref(&name), -1);
@@ -189,9 +188,10 @@ impl Analysis<'_> {
             (None, []) => Expression::constant("true"),
             (None, common) => equal(common),
         };
-        let mut node = match is_right {
-            true => self.join(kind, right, left, condition),
-            false => self.join(kind, left, right, condition),
+        let mut node = if is_right {
+            self.join(kind, right, left, condition)
+        } else {
+            self.join(kind, left, right, condition)
         };
         if !of_clock.is_empty() {
             node = self.recent(node, &of_clock, &scope)?;
@@ -216,7 +216,8 @@ impl Analysis<'_> {
         Ok((node, scope))
     }
 
-    /// A join, of which a side is a stage of its own where the statement for its changes would be too long.
+    /// Joins two inputs. A side becomes a stage of its own if the statement for the changes would
+    /// be too long.
     pub(super) fn join(
         &mut self,
         kind: JoinKind,
@@ -232,7 +233,7 @@ impl Analysis<'_> {
             }
             let longer = usize::from(right.changes > left.changes);
             let side = std::mem::replace(&mut sides[longer], Node::Unit);
-            sides[longer] = self.apart(side);
+            sides[longer] = self.wrap_in_stage(side);
         }
         let [left, right] = sides.map(Box::new);
         Node::Join {
@@ -243,21 +244,26 @@ impl Analysis<'_> {
         }
     }
 
-    /// What reads a stage of these rows; they themselves where they are that already, or are nothing without what is around them.
-    pub(super) fn apart(&mut self, node: Node) -> Node {
+    /// Materializes `node` as a stage and returns a scan of it. Returns `node` itself if it is a
+    /// scan or `Unit`, reads a recursion's own rows, or refers to outer rows.
+    pub(super) fn wrap_in_stage(&mut self, node: Node) -> Node {
         let is_of_itself = node.sources().contains(&Source::Itself);
         if matches!(node, Node::Scan { .. } | Node::Unit) || !node.is_closed() || is_of_itself {
             return node;
         }
         let columns = node.columns();
-        let keeps = Keeps::Rows {
+        let keeps = StageContents::Rows {
             columns: distinct(&columns),
         };
-        self.stage(Stage { input: node, keeps })
+        self.stage(Stage {
+            input: node,
+            contents: keeps,
+        })
     }
 }
 
-/// What can be named of a join: both sides and what they have in common, or only the join if it has a name itself.
+/// The names of a join: those of both sides and the merged columns, or only its alias if it has
+/// one.
 fn join_names(scope: Scope, merged: Vec<(String, ColumnId)>, alias: Option<&Alias>) -> Scope {
     let Some(alias) = alias else {
         let mut scope = scope;
@@ -279,6 +285,16 @@ fn join_names(scope: Scope, merged: Vec<(String, ColumnId)>, alias: Option<&Alia
     }
 }
 
+/// The kind of a join as plans have it: a right join is a left one with its sides exchanged.
+fn join_kind(expr: &JoinExpr) -> Result<JoinKind, Refusal> {
+    match JoinType::try_from(expr.jointype) {
+        Ok(JoinType::JoinInner) => Ok(JoinKind::Inner),
+        Ok(JoinType::JoinLeft | JoinType::JoinRight) => Ok(JoinKind::Left),
+        Ok(JoinType::JoinFull) => Ok(JoinKind::Full),
+        _ => Err(Refusal::new("a join of this kind", -1, "use mode full")),
+    }
+}
+
 fn equal(common: &[(String, ColumnId, ColumnId)]) -> Expression {
     let equal = common.iter().map(|(_, left, right)| {
         let (left, right) = (Expression::mark(*left), Expression::mark(*right));
@@ -292,8 +308,8 @@ fn either(left: ColumnId, right: ColumnId) -> Expression {
     Expression::read(&format!("COALESCE(\"{left}\", \"{right}\")"))
 }
 
-/// Rows with a name in FROM.
-pub fn named(rows: Rows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
+/// Rows with their name in FROM.
+pub fn named(rows: QueryRows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
     let scope = Scope {
         entries: vec![entry(rows.columns, alias, name)],
         ..Scope::default()
@@ -301,7 +317,7 @@ pub fn named(rows: Rows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
     (rows.node, scope)
 }
 
-/// One of FROM, with the names that it is given.
+/// An item of FROM with its column names.
 pub fn entry(columns: Vec<(String, ColumnId)>, alias: Option<&Alias>, name: &str) -> Entry {
     let mut entry = Entry {
         name: name.to_owned(),
@@ -316,7 +332,7 @@ pub fn entry(columns: Vec<(String, ColumnId)>, alias: Option<&Alias>, name: &str
     entry
 }
 
-/// Names, as the parser has them.
+/// The strings of parse nodes.
 pub fn strings(nodes: &[Parsed]) -> Vec<String> {
     let names = nodes.iter().filter_map(|node| match &node.node {
         Some(NodeEnum::String(name)) => Some(name.sval.clone()),

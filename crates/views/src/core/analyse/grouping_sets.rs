@@ -1,4 +1,4 @@
-//! GROUP BY as the sets of keys that it stands for.
+//! Expands GROUP BY to grouping sets.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,13 @@ use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 
-/// The most sets that are covered: as many as `CUBE` of eight keys has.
+/// Most grouping sets of a query: as many as a `CUBE` of eight keys has.
 const SETS_MAX: usize = 256;
 
 type Set = Vec<Expression>;
 
-/// What a query groups by, once for each of its grouping sets; a single empty set where it groups by nothing. `key` says what one is.
-///
-/// # Errors
-/// [`Refusal`].
+/// The keys of each grouping set; a single empty set without GROUP BY. `key` resolves an
+/// expression.
 pub fn grouping_sets(
     query: &SelectStmt,
     key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
@@ -51,26 +49,23 @@ pub fn grouping_sets(
     Ok(all)
 }
 
-/// What expressions say of the groups of all sets: keys, aggregates, and the sets they are of. What else they are made of is computed when
-/// the groups of all sets are together.
-pub struct Leaves<'a> {
+/// Terms that are computed in each grouping set: keys, aggregates and GROUPING. Expressions over
+/// them are computed on the union of all sets.
+pub(crate) struct GroupTerms<'a> {
     pub scope: &'a Scope,
-    /// The keys of all sets.
+    /// The keys of all grouping sets.
     pub keys: &'a [Expression],
-    /// What subqueries come to: it is joined with the groups of each set.
+    /// Columns of subqueries, which are joined with the groups of each set.
     pub values: BTreeSet<ColumnId>,
     pub found: Vec<(ColumnId, String, Parsed)>,
 }
 
 impl Analysis<'_> {
-    /// Takes them out of an expression: a column stands for each.
-    ///
-    /// # Errors
-    /// [`Refusal`].
+    /// Takes these terms out of an expression; a column stands for each.
     pub(super) fn take_leaves(
         &mut self,
         node: &mut Parsed,
-        leaves: &mut Leaves<'_>,
+        leaves: &mut GroupTerms<'_>,
     ) -> Result<(), Refusal> {
         if self.is_leaf(node, leaves)? {
             let said = text(node)?;
@@ -95,7 +90,7 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    fn is_leaf(&self, node: &Parsed, leaves: &Leaves<'_>) -> Result<bool, Refusal> {
+    fn is_leaf(&self, node: &Parsed, leaves: &GroupTerms<'_>) -> Result<bool, Refusal> {
         Ok(match &node.node {
             None => false,
             Some(NodeEnum::ColumnRef(column)) if is_marked(column) => {
@@ -122,7 +117,7 @@ impl Analysis<'_> {
 fn product(some: &[Set], others: &[Set]) -> Result<Vec<Set>, Refusal> {
     if some.len() * others.len() > SETS_MAX {
         let what = format!("more than {SETS_MAX} grouping sets");
-        return Err(Refusal::new(what, -1, "make several views"));
+        return Err(Refusal::new(what, -1, "create several views"));
     }
     let pairs = some
         .iter()
@@ -170,7 +165,7 @@ fn nested(
     Ok(all)
 }
 
-/// A key, or several in parentheses.
+/// A key, or several keys in parentheses.
 fn keys_of(
     item: &Parsed,
     key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
@@ -185,5 +180,5 @@ fn keys_of(
     }
 }
 
-/// A row that is written without the word ROW: keys in parentheses.
+/// A row constructor without the word ROW: keys in parentheses.
 const IMPLICIT: i32 = pg_query::protobuf::CoercionForm::CoerceImplicitCast as i32;

@@ -1,40 +1,42 @@
-//! What stands in FROM and depends on what stands before it: functions, and subqueries that are LATERAL. And functions that give several
-//! values, where they are among what is shown.
+//! Items of FROM that depend on items before them: functions and LATERAL subqueries. Also
+//! set-returning functions in the select list.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node as Parsed, RangeFunction, RangeSubselect, SelectStmt};
 
+use super::Analysis;
 use super::children::{children, has};
 use super::constants::Constants;
+use super::ctes::Ctes;
 use super::expressions::{expression, marked, resolved, text};
+use super::facts::Facts;
 use super::from::{entry, named, strings};
-use super::said::{Said, place};
 use super::scope::{Entry, Scope};
-use super::select::{Ctes, Rows};
+use super::select::QueryRows;
+use super::select_list::{SelectList, place};
 use super::subqueries::filter;
 use super::windows::projected;
-use super::{Analysis, Facts};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
-use crate::core::tree::{Given, JoinKind, Node};
+use crate::core::tree::{FunctionColumn, JoinKind, Node};
 
-/// How what depends on rows is joined with them: where a condition is true, and whether a row is there also where nothing is.
+/// Kind of a lateral join: its condition, and whether rows without a match are kept with nulls.
 #[derive(Clone, Copy)]
-pub struct Beside<'a> {
+pub(crate) struct LateralJoin<'a> {
     pub condition: Option<&'a Parsed>,
     pub or_nulls: bool,
 }
 
-/// Functions that give several values, taken out of expressions: a column stands for each.
+/// Set-returning functions that were taken out of expressions; a column stands for each.
 #[derive(Default)]
-pub struct Sets {
+pub(crate) struct SetReturningCalls {
     calls: Vec<(ColumnId, Parsed, String)>,
-    /// Whether there are no more than these.
+    /// Whether no more calls may be added.
     is_closed: bool,
 }
 
 /// Whether an item of FROM may depend on those before it.
-pub fn may_depend(item: &Parsed) -> bool {
+pub(crate) fn may_depend(item: &Parsed) -> bool {
     match &item.node {
         Some(NodeEnum::RangeFunction(_)) => true,
         Some(NodeEnum::RangeSubselect(sub)) => sub.lateral,
@@ -43,7 +45,7 @@ pub fn may_depend(item: &Parsed) -> bool {
 }
 
 impl Facts {
-    /// Whether a function in an expression gives several values.
+    /// Whether an expression calls a set-returning function.
     pub(super) fn has_set(&self, node: &Parsed) -> bool {
         has(
             node,
@@ -53,32 +55,29 @@ impl Facts {
 }
 
 impl Analysis<'_> {
-    /// Rows with what an item of FROM gives for each.
-    ///
-    /// # Errors
-    /// [`Refusal`].
+    /// Joins rows with a dependent item of FROM.
     pub(super) fn lateral(
         &mut self,
-        (before, scope): (Node, Scope),
+        before: Node,
+        scope: Scope,
         item: &Parsed,
-        how: Beside<'_>,
+        how: LateralJoin<'_>,
         ctes: &Ctes,
     ) -> Result<(Node, Scope), Refusal> {
         match &item.node {
-            Some(NodeEnum::RangeFunction(function)) => {
-                self.function((before, scope), function, how)
-            }
-            Some(NodeEnum::RangeSubselect(sub)) => self.subselect((before, scope), sub, how, ctes),
-            _ => Err(Refusal::new("this kind of FROM", -1, "use mode full")),
+            Some(NodeEnum::RangeFunction(function)) => self.function(before, scope, function, how),
+            Some(NodeEnum::RangeSubselect(sub)) => self.subselect(before, scope, sub, how, ctes),
+            _ => Err(Refusal::new("this kind of FROM item", -1, "use mode full")),
         }
     }
 
-    /// Rows with those of a function.
+    /// Joins rows with the result of a function.
     pub(super) fn function(
         &mut self,
-        (before, scope): (Node, Scope),
+        before: Node,
+        scope: Scope,
         function: &RangeFunction,
-        how: Beside<'_>,
+        how: LateralJoin<'_>,
     ) -> Result<(Node, Scope), Refusal> {
         let call = call(function, &scope)?;
         let definition = definition(function)?;
@@ -99,17 +98,20 @@ impl Analysis<'_> {
             .iter()
             .map(|(_, id)| (*id, defined.next()))
             .collect();
-        let name = function.alias.as_ref();
-        let name = name.map_or_else(String::new, |alias| alias.aliasname.clone());
+        let name = function
+            .alias
+            .as_ref()
+            .map_or_else(String::new, |alias| alias.aliasname.clone());
         let own = entry(columns, None, &name);
-        given_beside((before, scope), (call, given, own), how)
+        given_beside(before, scope, call, given, own, how)
     }
 
     fn subselect(
         &mut self,
-        (before, scope): (Node, Scope),
+        before: Node,
+        scope: Scope,
         sub: &RangeSubselect,
-        how: Beside<'_>,
+        how: LateralJoin<'_>,
         ctes: &Ctes,
     ) -> Result<(Node, Scope), Refusal> {
         let query = sub.subquery.as_ref().and_then(|query| query.node.as_ref());
@@ -121,9 +123,9 @@ impl Analysis<'_> {
             let Constants { call, columns } = self.constants(query, &scope)?;
             let given = columns.iter().map(|(_, id)| (*id, None)).collect();
             let own = entry(columns, sub.alias.as_ref(), "");
-            return given_beside((before, scope), (call, given, own), how);
+            return given_beside(before, scope, call, given, own, how);
         }
-        let (before, inner) = self.inner_of((before, &scope), query, how, ctes)?;
+        let (before, inner) = self.inner_of(before, &scope, query, how, ctes)?;
         let of_inner = inner.node.columns();
         let (mut own, mut of_both) = (Vec::new(), Vec::new());
         let mut columns = Vec::new();
@@ -143,8 +145,10 @@ impl Analysis<'_> {
             entries,
             ..Scope::default()
         });
-        let condition = how.condition.map(|one| expression(one, &scope));
-        let condition = condition.transpose()?;
+        let condition = how
+            .condition
+            .map(|one| expression(one, &scope))
+            .transpose()?;
         let conditions = inner.conditions;
         if how.or_nulls {
             let all: Vec<Expression> = conditions.into_iter().chain(condition).collect();
@@ -164,41 +168,40 @@ impl Analysis<'_> {
         ))
     }
 
-    /// A subquery for each row, and the rows.
+    /// Analyses a dependent subquery; returns it with the rows that it depends on.
     fn inner_of(
         &mut self,
-        (before, scope): (Node, &Scope),
+        before: Node,
+        scope: &Scope,
         query: &SelectStmt,
-        how: Beside<'_>,
+        how: LateralJoin<'_>,
         ctes: &Ctes,
-    ) -> Result<(Node, Dependent), Refusal> {
+    ) -> Result<(Node, LateralItem), Refusal> {
         let mark = self.mark();
         let refusal = match self.dependent(query, scope, ctes) {
             Ok(inner) if !how.or_nulls || !inner.is_of_both() => return Ok((before, inner)),
             Ok(_) => {
                 let what =
-                    "a LATERAL subquery of an outer join that computes something of both sides";
+                    "a LATERAL subquery in an outer join that computes a value from both sides";
                 Refusal::new(what, -1, "compute it outside of the subquery")
             }
             Err(refusal) => refusal,
         };
         self.back_to(&mark);
-        let found = self.by_values(before, query, scope, ctes)?;
+        let found = self.decorrelate(before, query, scope, ctes)?;
         found.ok_or(refusal)
     }
 
-    /// Rows with what functions give that give several values, where rows are grouped by these. In `query` and in what it says columns
-    /// stand for them.
-    ///
-    /// # Errors
-    /// [`Refusal`].
+    /// Expands set-returning functions that rows are grouped by. In the query and the select list,
+    /// columns stand for them.
     pub(super) fn grouped_sets(
         &mut self,
         node: Node,
         scope: &Scope,
-        (query, said): (&mut SelectStmt, &mut Said),
+        query: &mut SelectStmt,
+        said: &mut SelectList,
     ) -> Result<Node, Refusal> {
-        let mut sets = Sets::default();
+        let mut sets = SetReturningCalls::default();
         let mut keys = std::mem::take(&mut query.group_clause);
         for key in &mut keys {
             if let Some(place) = place(Some(key))
@@ -216,16 +219,19 @@ impl Analysis<'_> {
         for (_, one) in &mut said.all {
             self.take_sets(one, &mut sets)?;
         }
-        let resolved = sets.calls().map(|call| expression(call, scope));
-        let resolved: Vec<Expression> = resolved.collect::<Result<_, _>>()?;
+        let resolved: Vec<Expression> = sets
+            .calls()
+            .map(|call| expression(call, scope))
+            .collect::<Result<_, _>>()?;
         Ok(sets.expanded(node, &resolved))
     }
 
-    /// Takes functions that give several values out of an expression.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub(super) fn take_sets(&mut self, node: &mut Parsed, all: &mut Sets) -> Result<(), Refusal> {
+    /// Takes set-returning functions out of an expression.
+    pub(super) fn take_sets(
+        &mut self,
+        node: &mut Parsed,
+        all: &mut SetReturningCalls,
+    ) -> Result<(), Refusal> {
         let Some(inner) = &mut node.node else {
             return Ok(());
         };
@@ -235,7 +241,7 @@ impl Analysis<'_> {
         if let NodeEnum::FuncCall(call) = &*inner
             && self.facts.gives_rows(call)
         {
-            let what = "a function that gives rows, among what is shown";
+            let what = "a function that returns rows in the select list";
             return Err(Refusal::new(what, call.location, "put it in FROM"));
         }
         if let NodeEnum::FuncCall(call) = &*inner
@@ -243,7 +249,7 @@ impl Analysis<'_> {
         {
             let location = call.location;
             if !all.is_closed && call.args.iter().any(|one| all.is_in(one)) {
-                let what = "a function that gives several values of several others";
+                let what = "a set-returning function of a set-returning function";
                 return Err(Refusal::new(what, location, "put it in FROM"));
             }
             let call = text(node)?;
@@ -263,9 +269,8 @@ impl Analysis<'_> {
     }
 }
 
-impl Sets {
-    /// The calls.
-    pub fn calls(&self) -> impl Iterator<Item = &Parsed> {
+impl SetReturningCalls {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Parsed> {
         self.calls.iter().map(|(_, call, _)| call)
     }
 
@@ -275,8 +280,9 @@ impl Sets {
         columns.any(|column| shown.contains(&format!("\"{}\"", Expression::mark(column))))
     }
 
-    /// The rows with what the calls give, which have been resolved: as many of each as the call has that gives most.
-    pub fn expanded(self, node: Node, resolved: &[Expression]) -> Node {
+    /// The rows with the results of the calls: each row as often as the call with most results has
+    /// them.
+    pub(crate) fn expanded(self, node: Node, resolved: &[Expression]) -> Node {
         let call = match resolved {
             [] => return node,
             [only] => only.clone(),
@@ -298,16 +304,21 @@ impl Sets {
 
 /// Rows with those that an item of FROM makes of them.
 fn given_beside(
-    (before, scope): (Node, Scope),
-    (call, columns, own): (Expression, Vec<Given>, Entry),
-    how: Beside<'_>,
+    before: Node,
+    scope: Scope,
+    call: Expression,
+    columns: Vec<FunctionColumn>,
+    own: Entry,
+    how: LateralJoin<'_>,
 ) -> Result<(Node, Scope), Refusal> {
     let scope = scope.join(Scope {
         entries: vec![own],
         ..Scope::default()
     });
-    let condition = how.condition.map(|one| expression(one, &scope));
-    let condition = condition.transpose()?;
+    let condition = how
+        .condition
+        .map(|one| expression(one, &scope))
+        .transpose()?;
     let expanded = |or_nulls| Node::Expand {
         input: Box::new(before),
         call,
@@ -335,7 +346,7 @@ fn call(function: &RangeFunction, scope: &Scope) -> Result<Expression, Refusal> 
         if let [call, definition] = &mut list.items[..] {
             let is_defined = |list: &pb::List| list.items.iter().any(|one| one.node.is_some());
             if matches!(&definition.node, Some(NodeEnum::List(list)) if is_defined(list)) {
-                let what = "ROWS FROM with a function whose columns have to be defined";
+                let what = "ROWS FROM with a function that needs a column definition list";
                 return Err(Refusal::new(what, -1, "put it in FROM by itself"));
             }
             *call = resolved(call, scope)?;
@@ -388,17 +399,17 @@ fn null() -> Parsed {
     }
 }
 
-/// What a subquery comes to that may depend on the rows before it.
-pub struct Dependent {
-    /// Its rows, …
+/// A query that may depend on the rows before it in FROM.
+pub(crate) struct LateralItem {
+    /// Its rows, for all values of the rows before it.
     pub node: Node,
-    /// … those that belong to a row before it, where these are true, …
+    /// Conditions under which one of its rows belongs to a row before it.
     pub conditions: Vec<Expression>,
-    /// … and its columns.
+    /// Names and expressions of its columns.
     pub columns: Vec<(String, Expression)>,
 }
 
-impl Dependent {
+impl LateralItem {
     /// Whether it shows something of the rows before it.
     fn is_of_both(&self) -> bool {
         let own = self.node.columns();
@@ -407,8 +418,8 @@ impl Dependent {
     }
 }
 
-impl From<Rows> for Dependent {
-    fn from(rows: Rows) -> Self {
+impl From<QueryRows> for LateralItem {
+    fn from(rows: QueryRows) -> Self {
         let columns = rows.columns.into_iter();
         Self {
             node: rows.node,
@@ -421,6 +432,6 @@ impl From<Rows> for Dependent {
 }
 
 /// What a subquery in FROM is called.
-pub fn by_name(rows: Rows, sub: &RangeSubselect) -> (Node, Scope) {
+pub fn by_name(rows: QueryRows, sub: &RangeSubselect) -> (Node, Scope) {
     named(rows, sub.alias.as_ref(), "")
 }

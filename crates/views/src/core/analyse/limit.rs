@@ -1,34 +1,31 @@
-//! LIMIT and OFFSET: the first rows of an order.
+//! LIMIT and OFFSET.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{LimitOption, Node as Parsed, SelectStmt, a_const};
 
-use super::said::{numbered, ranked};
-use super::select::Rows;
+use super::select::QueryRows;
+use super::select_list::{numbered, ranked};
 use super::windows::projected;
 use super::{Analysis, distinct};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
-use crate::core::tree::{Keeps, Stage};
+use crate::core::tree::{Stage, StageContents};
 
 impl Analysis<'_> {
-    /// Those of the rows of a query that its LIMIT and OFFSET leave; of each of those that have the same in the last columns, so many of them
-    /// as are `given`.
-    ///
-    /// # Errors
-    /// [`Refusal`].
+    /// Applies LIMIT and OFFSET to the rows of a query; separately for each value of the last
+    /// `given` columns.
     pub(super) fn limited(
         &mut self,
-        rows: Rows,
+        rows: QueryRows,
         query: &SelectStmt,
         given: usize,
-    ) -> Result<Rows, Refusal> {
+    ) -> Result<QueryRows, Refusal> {
         let count = number(query.limit_count.as_deref(), "LIMIT")?;
         let offset = number(query.limit_offset.as_deref(), "OFFSET")?.unwrap_or(0);
         if count.is_none() && offset == 0 {
             return Ok(rows);
         }
-        // Of none there are no ties.
+        // LIMIT 0 has no ties.
         let has_ties = query.limit_option == LimitOption::WithTies as i32 && count != Some(0);
         let last = count.map(|count| count.saturating_add(offset));
         let mut columns: Vec<ColumnId> = rows.columns.iter().map(|(_, id)| *id).collect();
@@ -39,18 +36,18 @@ impl Analysis<'_> {
             rows.node = projected(rows.node, vec![(one, Expression::constant("1"))]);
             columns.push(one);
         }
-        let keeps = |last| Keeps::Top {
+        let keeps = |last| StageContents::Top {
             order: rows.order.clone(),
             rows: last,
             columns: distinct(&columns),
         };
         let given = rows.columns.iter().rev().take(given);
         let partition: Vec<ColumnId> = given.map(|(_, id)| *id).collect();
-        // With ties, or of each, it cannot be said how many there are.
+        // With ties, or for each value, the number of rows has no bound.
         let input = match last.filter(|_| !has_ties && partition.is_empty()) {
             Some(last) => self.stage(Stage {
                 input: rows.node,
-                keeps: keeps(last),
+                contents: keeps(last),
             }),
             None => rows.node,
         };
@@ -61,10 +58,7 @@ impl Analysis<'_> {
             filter.push(Expression::column(place).tested(&format!("> {offset}")));
         }
         if let Some(last) = last {
-            let last_of = match has_ties {
-                true => self.new_column(),
-                false => place,
-            };
+            let last_of = if has_ties { self.new_column() } else { place };
             if has_ties {
                 windows.push((last_of, ranked(&partition, &rows.order)));
             }
@@ -72,11 +66,11 @@ impl Analysis<'_> {
         }
         let filter = Expression::all(&filter);
         let node = self.partitioned(input, partition, windows, Some(filter));
-        Ok(Rows { node, ..rows })
+        Ok(QueryRows { node, ..rows })
     }
 }
 
-/// How many rows a clause says; none where it leaves all.
+/// The number in a clause; none if it does not restrict rows.
 fn number(node: Option<&Parsed>, clause: &str) -> Result<Option<u64>, Refusal> {
     let refused = |position| {
         let what = format!("{clause} by an expression");
@@ -100,7 +94,7 @@ fn number(node: Option<&Parsed>, clause: &str) -> Result<Option<u64>, Refusal> {
                 Ok(number) => Ok(Some(number)),
                 Err(_) => refused(constant.location),
             },
-            // Zero is written as nothing.
+            // The parser represents the constant 0 without a value.
             _ => Ok(Some(0)),
         },
         NodeEnum::TypeCast(cast) => number(cast.arg.as_deref(), clause),

@@ -1,26 +1,24 @@
 //! WITH RECURSIVE: a query that names itself is a stage of its own.
 //!
-//! It has two parts, of which the second names it, once, and takes its rows one by one: the server sees to it that it is in no aggregate,
-//! subquery or side of an outer join that may be missing. What else looks at several of its rows at once has no meaning of its own that
-//! could be kept: it depends on which rows come in the same step.
+//! It has two parts, of which the second names it, once, and takes its rows one by one: the server
+//! sees to it that it is in no aggregate, subquery or side of an outer join that may be missing.
+//! What else looks at several of its rows at once has no meaning of its own that could be kept: it
+//! depends on which rows come in the same step.
 
 use std::rc::Rc;
 
 use pg_query::protobuf::{CommonTableExpr, SelectStmt, SetOperation};
 
 use super::Analysis;
-use super::select::{Cte, Ctes, Rows, with};
-use crate::core::analyse::stage_column;
-use crate::core::expression::{ColumnId, Expression};
+use super::ctes::{Cte, Ctes, with};
+use super::select::QueryRows;
+use crate::core::expression::{ColumnId, Expression, stage_column};
 use crate::core::refusal::Refusal;
-use crate::core::tree::{JoinKind, Keeps, Node, Source, Stage};
+use crate::core::tree::{JoinKind, Node, Source, Stage, StageContents};
 
 impl Analysis<'_> {
     /// What a query of WITH RECURSIVE comes to that names itself; none where it does not.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub(super) fn recursive(&mut self, cte: &Cte) -> Result<Option<Rows>, Refusal> {
+    pub(super) fn recursive(&mut self, cte: &Cte) -> Result<Option<QueryRows>, Refusal> {
         let query = &cte.query;
         let is_union = SetOperation::try_from(query.op) == Ok(SetOperation::SetopUnion);
         let (Some(name), Some(first), Some(step)) = (&cte.itself, &query.larg, &query.rarg) else {
@@ -36,7 +34,7 @@ impl Analysis<'_> {
             name.clone_from(alias);
         }
         let columns: Vec<ColumnId> = names.iter().map(|_| self.new_column()).collect();
-        let itself = Rows {
+        let itself = QueryRows {
             node: Node::Scan {
                 source: Source::Itself,
                 columns: kept(&columns),
@@ -44,14 +42,14 @@ impl Analysis<'_> {
             columns: names.into_iter().zip(columns.clone()).collect(),
             order: Vec::new(),
         };
-        let before = self.naming(&cte.before, (name, cte.location), &itself);
+        let before = self.naming(&cte.before, name, cte.location, &itself);
         let of_step = self.stages.len();
         let step = self.select(step, &with(query, &before)?)?;
         let reads_itself = |node: &Node| node.sources().contains(&Source::Itself);
         let mut stages = self.stages[of_step..].iter();
         let looks_at_several = stages.any(|stage| reads_itself(&stage.input));
         if looks_at_several || reads_itself(&step.node) && !takes_one_by_one(&step.node) {
-            let what = "WITH RECURSIVE whose second part looks at several rows of its own at once";
+            let what = "WITH RECURSIVE whose recursive term combines several of its own rows";
             let advice =
                 "leave DISTINCT, GROUP BY, UNION and window functions out of it, or use mode full";
             return Err(Refusal::new(what, cte.location, advice));
@@ -62,7 +60,7 @@ impl Analysis<'_> {
             return Ok(None);
         }
         let inputs = [base, step].map(|rows| self.with_own_columns(rows));
-        let keeps = Keeps::Recursion {
+        let keeps = StageContents::Recursion {
             columns: columns.clone(),
             is_all: query.all,
         };
@@ -71,13 +69,13 @@ impl Analysis<'_> {
                 inputs: inputs.into(),
                 columns,
             },
-            keeps,
+            contents: keeps,
         });
-        Ok(Some(Rows { node, ..itself }))
+        Ok(Some(QueryRows { node, ..itself }))
     }
 
     /// The queries of WITH that can be named, with the rows of the one that is being looked at.
-    fn naming(&mut self, before: &Ctes, (name, location): (&str, i32), rows: &Rows) -> Ctes {
+    fn naming(&mut self, before: &Ctes, name: &str, location: i32, rows: &QueryRows) -> Ctes {
         let itself = Rc::new(Cte {
             query: SelectStmt::default(),
             columns: Vec::new(),
@@ -90,9 +88,10 @@ impl Analysis<'_> {
     }
 
     /// Columns of its own, which are cast where the types of two parts differ.
-    fn with_own_columns(&mut self, rows: Rows) -> (Node, Vec<ColumnId>) {
-        let own = rows.columns.iter();
-        let own: Vec<(ColumnId, Expression)> = own
+    fn with_own_columns(&mut self, rows: QueryRows) -> (Node, Vec<ColumnId>) {
+        let own: Vec<(ColumnId, Expression)> = rows
+            .columns
+            .iter()
             .map(|(_, id)| (self.new_column(), Expression::column(*id)))
             .collect();
         let mapped = own.iter().map(|(id, _)| *id).collect();
@@ -105,13 +104,9 @@ impl Analysis<'_> {
 }
 
 /// Refuses what a query of WITH RECURSIVE may say besides.
-///
-/// # Errors
-/// [`Refusal`].
-pub fn refuse_clauses(cte: &CommonTableExpr) -> Result<(), Refusal> {
+pub(crate) fn refuse_clauses(cte: &CommonTableExpr) -> Result<(), Refusal> {
     let refused = |what: &str, location| {
-        let advice =
-            "keep the keys of the rows on the way in an array of its own column, or use mode full";
+        let advice = "collect the keys of visited rows in an array column, or use mode full";
         Err(Refusal::new(what, location, advice))
     };
     match (&cte.search_clause, &cte.cycle_clause) {
@@ -125,7 +120,8 @@ fn kept(columns: &[ColumnId]) -> Vec<(ColumnId, String)> {
     columns.iter().map(|id| (*id, stage_column(*id))).collect()
 }
 
-/// Whether each row of the stage itself comes to rows by itself, whatever others there are, and nothing else comes to any.
+/// Whether each row of the stage itself comes to rows by itself, whatever others there are, and
+/// nothing else comes to any.
 fn takes_one_by_one(node: &Node) -> bool {
     match node {
         Node::Unit => false,

@@ -1,56 +1,50 @@
-//! Subqueries that are values: `(SELECT …)`, `ARRAY(SELECT …)`, and `EXISTS` and `IN` where they are not a condition of WHERE by themselves.
+//! Subqueries that are values: `(SELECT …)`, `ARRAY(SELECT …)`, and `EXISTS` and `IN` where they
+//! are not a condition of WHERE by themselves.
 //!
-//! What such a subquery comes to is kept by a stage of groups, by whatever it compares with the row around it: `(SELECT max(b.x) FROM b
-//! WHERE b.a = r.a)` is the maximum of the group `a` of `b`, if there is such a group. It is joined with the rows around it. A subquery that
-//! has nothing to do with them is one group.
+//! What such a subquery comes to is kept by a stage of groups, by whatever it compares with the row
+//! around it: `(SELECT max(b.x) FROM b WHERE b.a = r.a)` is the maximum of the group `a` of `b`, if
+//! there is such a group. It is joined with the rows around it. A subquery that has nothing to do
+//! with them is one group.
+
+mod correlation;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink, SubLinkType};
+use pg_query::protobuf::{Node as Parsed, SelectStmt, SubLink, SubLinkType};
 
+use self::correlation::CorrelationPair;
 use super::Analysis;
 use super::aggregates::{Grouping, check_empty, counts};
 use super::children::{children, has_collation, has_link, has_window};
-use super::clock::has_clock;
+use super::ctes::{Ctes, with};
+use super::dependent_join::DecorrelationDomain;
 use super::expressions::{expression, grouped, marked, parse_expression, text};
-use super::given::{Given, is_of_others};
-use super::said::said;
-use super::scope::Scope;
-use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
-use super::subqueries::{filter, split};
-use super::values::{
-    ByValues, Compared, Found, Value, joined, not_covered, query_of, refuse_outer_aggregates,
+use super::scalar_subquery::{
+    CorrelatedSubquery, DomainSubquery, ScalarSubquery, SubqueryValue, joined, not_covered,
+    query_of, refuse_outer_aggregates,
 };
+use super::scope::Scope;
+use super::select::{refuse_what_is_not_covered, targets};
+use super::select_list::said;
+use super::subqueries::{filter, split};
 use super::windows::projected;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
-use crate::core::tree::{Aggregate, JoinKind, Keeps, Node, Stage};
+use crate::core::tree::{Aggregate, JoinKind, Node, Stage, StageContents};
 
 /// Rows that come to a value.
-struct Gathered {
+struct ScalarInput {
     node: Node,
-    /// What of them.
     column: Expression,
-    /// In which order.
     order: Vec<Expression>,
-}
-
-/// A condition that a subquery has on the rows around it.
-#[derive(Clone)]
-struct Pair {
-    inner: Expression,
-    outer: Parsed,
 }
 
 impl Analysis<'_> {
     /// Takes subqueries out of an expression.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub(super) fn take_values(
         &mut self,
         node: &mut Parsed,
         ctes: &Ctes,
-        all: &mut Vec<Value>,
+        all: &mut Vec<SubqueryValue>,
     ) -> Result<(), Refusal> {
         let Some(inner) = &mut node.node else {
             return Ok(());
@@ -60,13 +54,13 @@ impl Analysis<'_> {
             let mark = self.mark();
             match self.compared(link, ctes) {
                 Ok((values, shown)) => {
-                    all.extend(values.into_iter().map(Value::Joined));
+                    all.extend(values.into_iter().map(SubqueryValue::Joined));
                     *node = shown;
                 }
                 Err(refusal) => {
                     self.back_to(&mark);
                     let column = self.new_column();
-                    all.push(Value::ByValues(ByValues {
+                    all.push(SubqueryValue::ByValues(DomainSubquery {
                         column,
                         link: (**link).clone(),
                         ctes: ctes.clone(),
@@ -84,14 +78,11 @@ impl Analysis<'_> {
     }
 
     /// The same, of what aggregates look at: it is of the rows, and not of the groups.
-    ///
-    /// # Errors
-    /// [`Refusal`].
     pub(super) fn take_values_of_rows(
         &mut self,
         node: &mut Parsed,
         ctes: &Ctes,
-        all: &mut Vec<Value>,
+        all: &mut Vec<SubqueryValue>,
     ) -> Result<(), Refusal> {
         let Some(inner) = &mut node.node else {
             return Ok(());
@@ -103,33 +94,35 @@ impl Analysis<'_> {
             inner, NodeEnum::FuncCall(call) if call.over.is_none() && self.facts.is_aggregate(call)
         );
         for child in children(inner)? {
-            match is_aggregate {
-                true => self.take_values(child, ctes, all)?,
-                false => self.take_values_of_rows(child, ctes, all)?,
+            if is_aggregate {
+                self.take_values(child, ctes, all)?
+            } else {
+                self.take_values_of_rows(child, ctes, all)?
             }
         }
         Ok(())
     }
 
     /// Rows with the values of subqueries.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub(super) fn with_values(&mut self, rows: Node, values: Vec<Found>) -> Result<Node, Refusal> {
+    pub(super) fn with_values(
+        &mut self,
+        rows: Node,
+        values: Vec<ScalarSubquery>,
+    ) -> Result<Node, Refusal> {
         values
             .into_iter()
             .try_fold(rows, |rows, value| match value {
-                Found::Joined(value, condition) => {
+                ScalarSubquery::Joined(value, condition) => {
                     Ok(self.join(JoinKind::Left, rows, value, condition))
                 }
-                Found::ByValues(column, kind, query, ctes, outer) => {
+                ScalarSubquery::ByValues(column, kind, query, ctes, outer) => {
                     let (rows, given) = self.given(rows, outer)?;
                     let (value, shown) = self.nested(|this| {
                         this.given = Some(given.clone());
                         this.value(&query, kind, &ctes)
                     })?;
                     let own = value.pairs.iter().map(|(id, _)| *id);
-                    // Where there are no such rows, the values are those of the row around them none the less.
+                    // Without such rows the values are those of the row around them.
                     let values = given.carried.iter().zip(own.clone());
                     let shown = values.fold(shown, |shown, (one, id)| shown.with(id, &one.outer));
                     let conditions = Expression::all(&given.conditions(own));
@@ -144,7 +137,7 @@ impl Analysis<'_> {
         &mut self,
         link: &SubLink,
         ctes: &Ctes,
-    ) -> Result<(Vec<Compared>, Parsed), Refusal> {
+    ) -> Result<(Vec<CorrelatedSubquery>, Parsed), Refusal> {
         if let Some(found) = self.membership(link, ctes)? {
             return Ok(found);
         }
@@ -164,13 +157,12 @@ impl Analysis<'_> {
         query: &SelectStmt,
         kind: SubLinkType,
         ctes: &Ctes,
-    ) -> Result<(Compared, Expression), Refusal> {
-        match self.is_value_of_one_group(query)? {
-            true => self.aggregated(query, kind, ctes),
-            false => {
-                let (rows, pairs) = self.rows_of(query, kind, ctes)?;
-                Ok(self.gathered(rows, kind, pairs))
-            }
+    ) -> Result<(CorrelatedSubquery, Expression), Refusal> {
+        if self.is_value_of_one_group(query)? {
+            self.aggregated(query, kind, ctes)
+        } else {
+            let (rows, pairs) = self.rows_of(query, kind, ctes)?;
+            Ok(self.gathered(rows, kind, pairs))
         }
     }
 
@@ -196,14 +188,14 @@ impl Analysis<'_> {
         &mut self,
         query: &SelectStmt,
         ctes: &Ctes,
-    ) -> Result<(Node, Scope, Vec<Pair>), Refusal> {
+    ) -> Result<(Node, Scope, Vec<CorrelationPair>), Refusal> {
         refuse_what_is_not_covered(query)?;
         let mut pairs = Vec::new();
         let is_by_values = self.given.is_some();
         let (mut node, scope) = match self.given.take() {
             None => self.from(&query.from_clause, ctes)?,
             Some(given) => {
-                pairs.extend(given.columns().map(Pair::given));
+                pairs.extend(given.columns().map(CorrelationPair::given));
                 let from = given.before(&query.from_clause)?;
                 self.from(&from, &ctes.with_given(&given))?
             }
@@ -228,7 +220,7 @@ impl Analysis<'_> {
         query: &SelectStmt,
         kind: SubLinkType,
         ctes: &Ctes,
-    ) -> Result<(Compared, Expression), Refusal> {
+    ) -> Result<(CorrelatedSubquery, Expression), Refusal> {
         let ctes = with(query, ctes)?;
         let (node, scope, pairs) = self.below(query, &ctes)?;
         let target = targets(query)?.into_iter().map(|(_, target)| target).next();
@@ -250,11 +242,14 @@ impl Analysis<'_> {
             check_empty(&aggregates)?;
         }
         let counts = counts(&aggregates);
-        let keeps = Keeps::Groups {
+        let keeps = StageContents::Groups {
             keys: all_keys,
             aggregates,
         };
-        let node = self.stage(Stage { input: node, keeps });
+        let node = self.stage(Stage {
+            input: node,
+            contents: keeps,
+        });
         // Of a group that is not there nothing was counted, and everything else is null.
         let of_none = |one: Expression| {
             counts.iter().fold(one, |one, id| {
@@ -279,24 +274,27 @@ impl Analysis<'_> {
         self.compared.extend(keys.iter().map(|key| (*key, false)));
         let outer = pairs.into_iter().map(|pair| pair.outer);
         let pairs = keys.into_iter().zip(outer).collect();
-        Ok((Compared { node, pairs }, shown))
+        Ok((CorrelatedSubquery { node, pairs }, shown))
     }
 
-    /// The rows of a query of any kind, their first column in their order, and what they have to do with the rows around them.
+    /// The rows of a query of any kind, their first column, and what ties them to the outer row.
     fn rows_of(
         &mut self,
         query: &SelectStmt,
         kind: SubLinkType,
         ctes: &Ctes,
-    ) -> Result<(Gathered, Vec<Pair>), Refusal> {
+    ) -> Result<(ScalarInput, Vec<CorrelationPair>), Refusal> {
         if !self.is_plain(query)? || !query.distinct_clause.is_empty() {
-            let given = self.given.as_ref().map_or(0, Given::len);
+            let given = self.given.as_ref().map_or(0, DecorrelationDomain::len);
             let mut rows = self.select(query, ctes)?;
             let own = rows.columns.split_off(rows.columns.len() - given);
-            let pairs = own.into_iter().map(|(_, id)| Pair::given(id)).collect();
+            let pairs = own
+                .into_iter()
+                .map(|(_, id)| CorrelationPair::given(id))
+                .collect();
             let first = rows.columns.first().map(|(_, id)| Expression::column(*id));
             let order = rows.order.into_iter();
-            let gathered = Gathered {
+            let gathered = ScalarInput {
                 node: rows.node,
                 column: first.unwrap_or(one()),
                 order: order
@@ -321,22 +319,25 @@ impl Analysis<'_> {
                 order.push(expression(by, &scope)?.within("", how));
             }
         }
-        let gathered = Gathered {
-            node,
-            column: target,
-            order,
-        };
-        Ok((gathered, pairs))
+        let column = target;
+        Ok((
+            ScalarInput {
+                node,
+                column,
+                order,
+            },
+            pairs,
+        ))
     }
 
-    /// What rows come to as one value: the only one there may be, an array of all, or whether there are any.
+    /// Reduces rows to one value: the only one, an array of all, or whether there are any.
     fn gathered(
         &mut self,
-        rows: Gathered,
+        rows: ScalarInput,
         kind: SubLinkType,
-        pairs: Vec<Pair>,
-    ) -> (Compared, Expression) {
-        let Gathered {
+        pairs: Vec<CorrelationPair>,
+    ) -> (CorrelatedSubquery, Expression) {
+        let ScalarInput {
             node,
             column,
             order,
@@ -366,7 +367,12 @@ impl Analysis<'_> {
     }
 
     /// Keeps what is said of rows by what they compare with the rows around them.
-    fn kept_by(&mut self, node: Node, pairs: Vec<Pair>, aggregates: Vec<Aggregate>) -> Compared {
+    fn kept_by(
+        &mut self,
+        node: Node,
+        pairs: Vec<CorrelationPair>,
+        aggregates: Vec<Aggregate>,
+    ) -> CorrelatedSubquery {
         let mut keys = Vec::new();
         let mut compared = Vec::new();
         for pair in pairs {
@@ -375,20 +381,24 @@ impl Analysis<'_> {
             keys.push((id, pair.inner));
             compared.push((id, pair.outer));
         }
-        let keeps = Keeps::Groups { keys, aggregates };
-        Compared {
-            node: self.stage(Stage { input: node, keeps }),
+        let keeps = StageContents::Groups { keys, aggregates };
+        CorrelatedSubquery {
+            node: self.stage(Stage {
+                input: node,
+                contents: keeps,
+            }),
             pairs: compared,
         }
     }
 
-    /// Whether `x IN (SELECT …)`, as a value: it is unknown where nothing is `x` and it or something that it is compared with is null. What
-    /// the subquery has is kept by its values, and how much that is for itself.
+    /// Whether `x IN (SELECT …)`, as a value: it is unknown where nothing is `x` and it or
+    /// something that it is compared with is null. What the subquery has is kept by its values, and
+    /// how much that is for itself.
     fn membership(
         &mut self,
         link: &SubLink,
         ctes: &Ctes,
-    ) -> Result<Option<(Vec<Compared>, Parsed)>, Refusal> {
+    ) -> Result<Option<(Vec<CorrelatedSubquery>, Parsed)>, Refusal> {
         let query = link.subselect.as_ref();
         let query = query.and_then(|query| query.node.as_ref());
         let (Some(NodeEnum::SelectStmt(query)), Some(test)) = (query, link.testexpr.as_deref())
@@ -416,7 +426,7 @@ impl Analysis<'_> {
             Expression::column(known.column).marked(),
             Expression::column(count.column).marked(),
         );
-        let of_value = Pair {
+        let of_value = CorrelationPair {
             inner: rows.column,
             outer: test.clone(),
         };
@@ -426,38 +436,13 @@ impl Analysis<'_> {
         Ok(Some((vec![by_value, all], parse_expression(&shown)?)))
     }
 
-    /// What is compared of a subquery and of the rows around it, if a condition is nothing else. Where collations differ, it is not known
-    /// what is one group.
-    fn pair_of(&self, condition: &Parsed, scope: &Scope) -> Option<Pair> {
-        let Some(NodeEnum::AExpr(expr)) = &condition.node else {
-            return None;
-        };
-        let is_equal = matches!(&expr.name[..], [one] if matches!(&one.node,
-        Some(NodeEnum::String(name)) if name.sval == "="));
-        let is_plain = expr.kind == AExprKind::AexprOp as i32
-            && !self.facts.has_collations
-            && !has_collation(condition);
-        if !is_equal || !is_plain || has_clock(condition) {
-            return None;
-        }
-        let (left, right) = (expr.lexpr.as_deref()?, expr.rexpr.as_deref()?);
-        let pair = |inner, outer: &Parsed| {
-            let outer = is_of_others(outer, scope).then(|| outer.clone())?;
-            Some(Pair { inner, outer })
-        };
-        match (expression(left, scope), expression(right, scope)) {
-            (Ok(inner), Err(_)) => pair(inner, right),
-            (Err(_), Ok(inner)) => pair(inner, left),
-            _ => None,
-        }
-    }
-
     /// The rows for which a condition is true that has values of subqueries in it.
     pub(super) fn filtered_by_values(
         &mut self,
         node: Node,
         condition: &Parsed,
-        (scope, ctes): (&Scope, &Ctes),
+        scope: &Scope,
+        ctes: &Ctes,
     ) -> Result<Node, Refusal> {
         let mut condition = condition.clone();
         let mut values = Vec::new();
@@ -465,16 +450,6 @@ impl Analysis<'_> {
         let values = joined(values, |one| expression(one, scope))?;
         let node = self.with_values(node, values)?;
         Ok(filter(node, expression(&condition, scope)?))
-    }
-}
-
-impl Pair {
-    /// A column of values that a subquery is computed by.
-    fn given(column: ColumnId) -> Self {
-        Self {
-            inner: Expression::column(column),
-            outer: Parsed::default(),
-        }
     }
 }
 

@@ -1,25 +1,24 @@
-//! Which names mean which columns.
+//! Resolves names to columns.
 
 use crate::core::expression::ColumnId;
 use crate::core::refusal::Refusal;
 
-/// What of FROM an expression can name.
+/// The names that an expression can use.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
-    /// Tables, views, subqueries and joins by the name they have in the query.
+    /// Items of FROM, by their names in the query.
     pub entries: Vec<Entry>,
-    /// Columns that two sides of a join have in common, which are named without either.
+    /// Columns of USING, which are named without a table.
     pub merged: Vec<(String, ColumnId)>,
-    /// What can be named besides: that of the query around a subquery.
+    /// The scope of the outer query.
     pub around: Option<Box<Scope>>,
 }
 
-/// One of FROM.
+/// One item of FROM with the names of its columns.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What it is called.
+    /// Its alias, or the name of its table.
     pub name: String,
-    /// Its columns.
     pub columns: Vec<(String, ColumnId)>,
 }
 
@@ -59,7 +58,7 @@ impl Scope {
         column_of(&self.merged, column).or_else(|| of_entries.next())
     }
 
-    /// The same within a query.
+    /// This scope within that of an outer query.
     pub fn within(&self, around: &Self) -> Self {
         Self {
             around: Some(Box::new(around.clone())),
@@ -67,7 +66,7 @@ impl Scope {
         }
     }
 
-    /// Both, side by side.
+    /// Both scopes side by side.
     pub fn join(mut self, other: Self) -> Self {
         self.entries.extend(other.entries);
         self.merged.extend(other.merged);
@@ -75,8 +74,8 @@ impl Scope {
     }
 }
 
-/// The column with a name.
-pub fn column_of(columns: &[(String, ColumnId)], name: &str) -> Option<ColumnId> {
+/// The column with this name, if there is one.
+pub(crate) fn column_of(columns: &[(String, ColumnId)], name: &str) -> Option<ColumnId> {
     let found = columns.iter().find(|(other, _)| other == name);
     found.map(|(_, id)| *id)
 }

@@ -1,89 +1,61 @@
-//! A SELECT, clause by clause.
+//! Analyses a SELECT, clause by clause.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node as Parsed, SelectStmt, SetOperation};
 
 use super::aggregates::{Grouping, check_empty, counts};
+use super::ctes::{Cte, Ctes, with};
+use super::dependent_join::DecorrelationDomain;
 use super::expressions::{expression, grouped, names_of, text};
-use super::from::strings;
-use super::given::Given;
-use super::grouping_sets::{Leaves, grouping_sets};
-use super::lateral::Sets;
-use super::recursion::refuse_clauses;
-use super::said::{Said, numbered, ordered, place, said};
+use super::grouping_sets::{GroupTerms, grouping_sets};
+use super::lateral::SetReturningCalls;
+use super::scalar_subquery::{ScalarSubquery, SubqueryValue, joined};
 use super::scope::Scope;
-use super::values::{Found, Value, joined};
+use super::select_list::{SelectList, numbered, ordered, place, said};
 use super::windows::{Call, Window, projected};
 use super::{Analysis, DEPTH_MAX};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::renumber::afresh;
-use crate::core::tree::{Keeps, Node, Stage};
+use crate::core::tree::{Node, Stage, StageContents};
 
-/// What a query comes to.
+/// The rows of a query.
 #[derive(Clone)]
-pub struct Rows {
-    /// Its rows.
+pub struct QueryRows {
     pub node: Node,
-    /// What its columns are called.
+    /// Names of its columns, in order.
     pub columns: Vec<(String, ColumnId)>,
-    /// What they are to be sorted by.
+    /// Its ORDER BY, as columns and directions.
     pub order: Vec<(ColumnId, String)>,
 }
 
-/// Groups, what is shown of them, and windows over them.
-type Grouped = (Node, Vec<(String, Expression)>, Vec<Window>);
+/// Rows of groups, the select list over them, and window functions over them.
+type GroupedQuery = (Node, Vec<(String, Expression)>, Vec<Window>);
 
-/// Rows with what else is said of them.
-struct Sorted {
-    rows: Rows,
-    /// What there is only one row of, each.
+/// The parts of a query that are computed over its groups.
+struct GroupedClauses<'a> {
+    /// The select list, with names.
+    targets: &'a [(String, Parsed)],
+    /// Calls of window functions.
+    calls: Vec<Call>,
+    having: Option<&'a Parsed>,
+    /// Subqueries whose values belong to the groups.
+    values: &'a [SubqueryValue],
+}
+
+/// Rows with their DISTINCT ON.
+struct DistinctRows {
+    rows: QueryRows,
+    /// Columns of DISTINCT ON, and of the domain.
     on: Vec<ColumnId>,
 }
 
-/// The queries of WITH that can be named.
-#[derive(Clone, Default)]
-pub struct Ctes {
-    by_name: BTreeMap<String, Rc<Cte>>,
-    /// The values that queries are computed for, by the names that stand for them.
-    pub(super) given: BTreeMap<String, (Node, Scope)>,
-}
-
-/// A query of WITH.
-pub struct Cte {
-    pub(super) query: SelectStmt,
-    pub(super) columns: Vec<String>,
-    /// Those before it.
-    pub(super) before: Ctes,
-    /// What it is called, where it may name itself.
-    pub(super) itself: Option<String>,
-    /// Where it stands.
-    pub(super) location: i32,
-}
-
-impl Ctes {
-    pub(super) fn get(&self, name: &str) -> Option<Rc<Cte>> {
-        self.by_name.get(name).cloned()
-    }
-
-    /// With one more.
-    pub(super) fn and(&self, name: &str, cte: Rc<Cte>) -> Self {
-        let mut all = self.clone();
-        all.by_name.insert(name.to_owned(), cte);
-        all
-    }
-}
-
 impl Analysis<'_> {
-    /// A query.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub(super) fn select(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<Rows, Refusal> {
+    /// Analyses a SELECT, with its set operations.
+    pub(super) fn select(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<QueryRows, Refusal> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             let what = format!("a query nested deeper than {DEPTH_MAX}");
@@ -99,17 +71,21 @@ impl Analysis<'_> {
             _ => self.combined(query, &ctes, given.as_ref())?,
         };
         self.depth -= 1;
-        self.limited(rows, query, given.as_ref().map_or(0, Given::len))
+        self.limited(
+            rows,
+            query,
+            given.as_ref().map_or(0, DecorrelationDomain::len),
+        )
     }
 
-    /// A query of WITH, where it is named: its stages are made once.
-    pub(super) fn cte(&mut self, cte: &Rc<Cte>) -> Result<Rows, Refusal> {
+    /// Analyses a query of WITH at a reference; its stages are made only once.
+    pub(super) fn cte(&mut self, cte: &Rc<Cte>) -> Result<QueryRows, Refusal> {
         let known = self.ctes.iter().find(|(other, _)| Rc::ptr_eq(other, cte));
         if let Some((_, rows)) = known.cloned() {
             let (node, to) = afresh(&rows.node, || self.new_column());
             let columns = rows.columns.into_iter();
             let order = rows.order.into_iter();
-            return Ok(Rows {
+            return Ok(QueryRows {
                 columns: columns.map(|(name, id)| (name, to[&id])).collect(),
                 order: order.map(|(id, how)| (to[&id], how)).collect(),
                 node,
@@ -130,8 +106,8 @@ impl Analysis<'_> {
         &mut self,
         query: &SelectStmt,
         ctes: &Ctes,
-        given: Option<&Given>,
-    ) -> Result<Rows, Refusal> {
+        given: Option<&DecorrelationDomain>,
+    ) -> Result<QueryRows, Refusal> {
         if !query.values_lists.is_empty() && given.is_none() {
             let rows = self.written_out(query)?;
             return ordered(rows, query);
@@ -157,7 +133,7 @@ impl Analysis<'_> {
             node = self.filtered(node, condition, &scope, ctes)?;
         }
         let mut said = said(&query)?;
-        said.given = given.map_or(0, Given::len);
+        said.given = given.map_or(0, DecorrelationDomain::len);
         let mut values = Vec::new();
         if is_grouped {
             self.take(&mut query, &mut said, |this, one| {
@@ -165,13 +141,13 @@ impl Analysis<'_> {
             })?;
             let values = joined(std::mem::take(&mut values), |one| expression(one, &scope))?;
             node = self.with_values(node, values)?;
-            node = self.grouped_sets(node, &scope, (&mut query, &mut said))?;
+            node = self.grouped_sets(node, &scope, &mut query, &mut said)?;
         }
         self.take(&mut query, &mut said, |this, one| {
             this.take_values(one, ctes, &mut values)
         })?;
         self.of_each = of_each;
-        let rows = self.shown(&query, said, (node, &scope), (is_grouped, values))?;
+        let rows = self.shown(&query, said, node, &scope, is_grouped, values)?;
         match &query.distinct_clause[..] {
             [] => Ok(rows.rows),
             [Parsed { node: None }] => Ok(self.distinct(rows.rows)),
@@ -179,11 +155,11 @@ impl Analysis<'_> {
         }
     }
 
-    /// Does something with every expression of what a query says, and with HAVING.
+    /// Applies a function to every expression of the select list, and to HAVING.
     fn take(
         &mut self,
         query: &mut SelectStmt,
-        said: &mut Said,
+        said: &mut SelectList,
         mut each: impl FnMut(&mut Self, &mut Parsed) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let having = query.having_clause.as_deref_mut();
@@ -191,21 +167,23 @@ impl Analysis<'_> {
         said.chain(having).try_for_each(|one| each(self, one))
     }
 
-    /// What a query shows of rows, with windows and what gives several values.
+    /// The select list over rows, with window and set-returning functions.
     fn shown(
         &mut self,
         query: &SelectStmt,
-        mut said: Said,
-        (node, scope): (Node, &Scope),
-        (is_grouped, values): (bool, Vec<Value>),
-    ) -> Result<Sorted, Refusal> {
+        mut said: SelectList,
+        node: Node,
+        scope: &Scope,
+        is_grouped: bool,
+        values: Vec<SubqueryValue>,
+    ) -> Result<DistinctRows, Refusal> {
         let mut calls = Vec::new();
-        let mut sets = Sets::default();
+        let mut sets = SetReturningCalls::default();
         for one in &mut said.all {
             self.take_sets(&mut one.1, &mut sets)?;
             self.take_windows(&mut one.1, &query.window_clause, &mut calls)?;
         }
-        // They are computed with what is shown, and take the places behind it.
+        // They are computed with the select list, and stand behind it.
         let shown = said.all.len();
         for call in sets.calls() {
             let mut call = call.clone();
@@ -213,56 +191,62 @@ impl Analysis<'_> {
             said.all.push((String::new(), call));
         }
         calls.iter_mut().for_each(|call| call.of_each(said.given()));
-        let (node, mut named, windows) = match is_grouped {
-            true => self.groups(query, (&said.all, calls), (node, scope), &values)?,
-            false => {
-                let mut resolved = |one: &Parsed| expression(one, scope);
-                let all = said.all.iter();
-                let named = all.map(|(name, one)| Ok((name.clone(), resolved(one)?)));
-                let named = named.collect::<Result<Vec<_>, Refusal>>()?;
-                let calls = calls.into_iter();
-                let windows = calls.map(|call| call.resolved(&mut resolved));
-                let windows = windows.collect::<Result<_, _>>()?;
-                let values = joined(values, resolved)?;
-                (self.with_values(node, values)?, named, windows)
-            }
+        let (node, mut named, windows) = if is_grouped {
+            self.groups(query, &said.all, calls, node, scope, &values)?
+        } else {
+            let mut resolved = |one: &Parsed| expression(one, scope);
+            let all = said.all.iter();
+            let named = all.map(|(name, one)| Ok((name.clone(), resolved(one)?)));
+            let named = named.collect::<Result<Vec<_>, Refusal>>()?;
+            let windows = calls.into_iter().map(|call| call.resolved(&mut resolved));
+            let windows = windows.collect::<Result<_, _>>()?;
+            let values = joined(values, resolved)?;
+            (self.with_values(node, values)?, named, windows)
         };
         let node = self.windowed(node, windows);
-        let of_sets = named.split_off(shown);
-        let of_sets: Vec<Expression> = of_sets.into_iter().map(|(_, call)| call).collect();
+        let of_sets: Vec<Expression> = named
+            .split_off(shown)
+            .into_iter()
+            .map(|(_, call)| call)
+            .collect();
         let node = sets.expanded(node, &of_sets);
         let rows = self.project(node, named);
         Ok(self.sorted(rows, &said))
     }
 
-    /// What a query says besides what it shows, apart from that.
-    fn sorted(&self, mut rows: Rows, said: &Said) -> Sorted {
-        let hidden = rows.columns.split_off(said.shown);
-        let mut hidden = hidden.into_iter().map(|(_, id)| id);
+    /// Splits hidden sort columns from the visible ones.
+    fn sorted(&self, mut rows: QueryRows, said: &SelectList) -> DistinctRows {
+        let mut hidden = rows
+            .columns
+            .split_off(said.shown)
+            .into_iter()
+            .map(|(_, id)| id);
         let mut on: Vec<ColumnId> = hidden.by_ref().take(said.on).collect();
         let given = rows.columns.iter().rev().take(said.given);
         on.extend(given.map(|(_, id)| *id));
         rows.order = hidden.zip(said.directions.iter().cloned()).collect();
-        Sorted { rows, on }
+        DistinctRows { rows, on }
     }
 
-    /// The first row of those that have something in common.
-    fn distinct_on(&mut self, sorted: Sorted) -> Rows {
-        let Sorted { rows, on } = sorted;
+    /// Keeps the first row for each value of DISTINCT ON.
+    fn distinct_on(&mut self, sorted: DistinctRows) -> QueryRows {
+        let DistinctRows { rows, on } = sorted;
         let number = self.new_column();
         let window = numbered(&on, &rows.order);
         let first = Expression::column(number).tested("= 1");
         let windows = vec![(number, window)];
         let node = self.partitioned(rows.node, on, windows, Some(first));
-        Rows { node, ..rows }
+        QueryRows { node, ..rows }
     }
 
-    fn project(&mut self, node: Node, named: Vec<(String, Expression)>) -> Rows {
+    fn project(&mut self, node: Node, named: Vec<(String, Expression)>) -> QueryRows {
         let mut columns = Vec::new();
         let mut new: Vec<(ColumnId, Expression)> = Vec::new();
         for (name, expression) in named {
-            let known = new.iter().find(|(_, known)| *known == expression);
-            let known = known.map(|(id, _)| *id);
+            let known = new
+                .iter()
+                .find(|(_, known)| *known == expression)
+                .map(|(id, _)| *id);
             let id = known.or_else(|| expression.as_column()).unwrap_or_else(|| {
                 let id = self.new_column();
                 new.push((id, expression));
@@ -270,7 +254,7 @@ impl Analysis<'_> {
             });
             columns.push((name, id));
         }
-        Rows {
+        QueryRows {
             node: projected(node, new),
             columns,
             order: Vec::new(),
@@ -280,21 +264,28 @@ impl Analysis<'_> {
     fn groups(
         &mut self,
         query: &SelectStmt,
-        (targets, calls): (&[(String, Parsed)], Vec<Call>),
-        (input, scope): (Node, &Scope),
-        values: &[Value],
-    ) -> Result<Grouped, Refusal> {
+        targets: &[(String, Parsed)],
+        calls: Vec<Call>,
+        input: Node,
+        scope: &Scope,
+        values: &[SubqueryValue],
+    ) -> Result<GroupedQuery, Refusal> {
         let keys = |one: &Parsed| expression(key_of(one, targets)?, scope);
         let sets = grouping_sets(query, &keys)?;
         if let [set] = &sets[..] {
-            let of = (&set[..], &[][..], values);
-            return self.grouped(query, (targets, calls), of, (input, scope));
+            let clauses = GroupedClauses {
+                targets,
+                calls,
+                having: query.having_clause.as_deref(),
+                values,
+            };
+            return self.grouped(clauses, set, &[], input, scope);
         }
         let every: Vec<Expression> = sets.iter().flatten().cloned().collect();
-        let mut leaves = Leaves {
+        let mut leaves = GroupTerms {
             scope,
             keys: &every,
-            values: values.iter().flat_map(Value::columns).collect(),
+            values: values.iter().flat_map(SubqueryValue::columns).collect(),
             found: Vec::new(),
         };
         let (mut targets, mut calls) = (targets.to_vec(), calls);
@@ -311,44 +302,59 @@ impl Analysis<'_> {
         let mut nulls = Vec::new();
         let mut inputs = Vec::new();
         for set in &sets {
-            let from = (input.clone(), scope);
-            let of = (&set[..], &every[..], values);
-            let one = self.grouped(query, (&found, Vec::new()), of, from)?;
+            let clauses = GroupedClauses {
+                targets: &found,
+                calls: Vec::new(),
+                having: query.having_clause.as_deref(),
+                values,
+            };
+            let one = self.grouped(clauses, set, &every, input.clone(), scope)?;
             nulls.append(&mut self.nulls);
-            let own = one.1.into_iter();
-            let own: Vec<_> = own.map(|(_, value)| (self.new_column(), value)).collect();
+            let own: Vec<_> = one
+                .1
+                .into_iter()
+                .map(|(_, value)| (self.new_column(), value))
+                .collect();
             let mapped = own.iter().map(|(id, _)| *id).collect();
             inputs.push((projected(one.0, own), mapped));
         }
-        // Null has the type of the key that others have.
+        self.type_nulls(nulls, first);
+        let mut read = |one: &Parsed| Ok(Expression::read(&text(one)?));
+        let named = targets
+            .iter()
+            .map(|(name, one)| Ok((name.clone(), read(one)?)))
+            .collect::<Result<_, Refusal>>()?;
+        let windows = calls
+            .into_iter()
+            .map(|call| call.resolved(&mut read))
+            .collect::<Result<_, _>>()?;
+        Ok((Node::UnionAll { inputs, columns }, named, windows))
+    }
+
+    /// Gives each null the type that its key has in the other grouping sets, whose stages begin
+    /// with `first`.
+    fn type_nulls(&mut self, nulls: Vec<(ColumnId, Expression)>, first: usize) {
         for (null, key) in nulls {
             let keys = self.stages[first..]
                 .iter()
-                .flat_map(|stage| match &stage.keeps {
-                    Keeps::Groups { keys, .. } => &keys[..],
+                .flat_map(|stage| match &stage.contents {
+                    StageContents::Groups { keys, .. } => &keys[..],
                     _ => &[],
                 });
             let like = keys.clone().find(|(_, other)| *other == key);
             self.typed.extend(like.map(|(like, _)| (null, *like)));
         }
-        let mut read = |one: &Parsed| Ok(Expression::read(&text(one)?));
-        let named = targets.iter();
-        let named = named.map(|(name, one)| Ok((name.clone(), read(one)?)));
-        let named = named.collect::<Result<_, Refusal>>()?;
-        let windows = calls.into_iter();
-        let windows = windows.map(|call| call.resolved(&mut read));
-        let windows = windows.collect::<Result<_, _>>()?;
-        Ok((Node::UnionAll { inputs, columns }, named, windows))
     }
 
-    /// The groups by one set of keys. Those of `every` that it has not are null.
+    /// Groups by one set of keys. Keys of `every` that are not among them are null.
     fn grouped(
         &mut self,
-        query: &SelectStmt,
-        (targets, calls): (&[(String, Parsed)], Vec<Call>),
-        (set, every, values): (&[Expression], &[Expression], &[Value]),
-        (input, scope): (Node, &Scope),
-    ) -> Result<Grouped, Refusal> {
+        clauses: GroupedClauses<'_>,
+        set: &[Expression],
+        every: &[Expression],
+        input: Node,
+        scope: &Scope,
+    ) -> Result<GroupedQuery, Refusal> {
         let mut grouping = Grouping::new(self.facts, &mut self.next_column);
         for key in set {
             grouping.group_by(key.clone());
@@ -357,36 +363,39 @@ impl Analysis<'_> {
             grouping.leave_out(key.clone());
         }
         let mut resolved = |one: &Parsed| grouped(one, scope, &mut grouping);
-        let mut named = targets
+        let mut named = clauses
+            .targets
             .iter()
             .map(|(name, target)| Ok((name.clone(), resolved(target)?)))
             .collect::<Result<Vec<_>, Refusal>>()?;
-        let calls = calls.into_iter();
-        let windows = calls.map(|call| call.resolved(&mut resolved));
-        let mut windows = windows.collect::<Result<Vec<_>, _>>()?;
-        let having = query.having_clause.as_deref();
-        let mut having = having.map(&mut resolved).transpose()?;
-        let mut values = joined(values.to_vec(), resolved)?;
+        let calls = clauses.calls.into_iter();
+        let mut windows = calls
+            .map(|call| call.resolved(&mut resolved))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut having = clauses.having.map(&mut resolved).transpose()?;
+        let mut values = joined(clauses.values.to_vec(), resolved)?;
         let nulls = grouping.nulls();
         let (keys, aggregates) = grouping.finish();
         if set.is_empty() && !keys.is_empty() {
             let advice = "group by it";
             return Err(Refusal::new("a column outside of aggregates", -1, advice));
         }
-        let of_each = self.of_each.take();
-        let of_each = of_each.map(|given| (given, keys.clone(), aggregates.clone()));
+        let of_each = self
+            .of_each
+            .take()
+            .map(|given| (given, keys.clone(), aggregates.clone()));
         let mut node = self.stage(Stage {
             input,
-            keeps: Keeps::Groups { keys, aggregates },
+            contents: StageContents::Groups { keys, aggregates },
         });
         if let Some((given, keys, aggregates)) = of_each {
             check_empty(&aggregates)?;
-            let of_groups = (&keys[..], &counts(&aggregates)[..]);
-            let (each, instead) = self.for_each_value(node, &given, of_groups);
+            let counts = counts(&aggregates);
+            let (each, instead) = self.for_each_value(node, &given, &keys, &counts);
             node = each;
             let named = named.iter_mut().map(|(_, one)| one);
             let windows = windows.iter_mut().flat_map(Window::expressions);
-            let of_values = values.iter_mut().flat_map(Found::outer);
+            let of_values = values.iter_mut().flat_map(ScalarSubquery::outer);
             for one in named.chain(windows).chain(&mut having).chain(of_values) {
                 for (column, other) in &instead {
                     *one = one.with(*column, other);
@@ -407,14 +416,20 @@ impl Analysis<'_> {
     }
 }
 
-/// What is grouped by: an expression, or a place among the targets.
+/// A GROUP BY item: an expression, or one of the select list by its number.
 fn key_of<'a>(key: &'a Parsed, targets: &'a [(String, Parsed)]) -> Result<&'a Parsed, Refusal> {
     match &key.node {
         Some(NodeEnum::AConst(constant)) => {
             let Some(place) = place(Some(key)) else {
                 return Ok(key);
             };
-            let none = || Refusal::new("a place in GROUP BY", constant.location, "name a column");
+            let none = || {
+                Refusal::new(
+                    "a position in GROUP BY without a column",
+                    constant.location,
+                    "name a column",
+                )
+            };
             let target = targets.get(place);
             target.map(|(_, target)| target).ok_or_else(none)
         }
@@ -446,38 +461,12 @@ pub(super) fn targets(query: &SelectStmt) -> Result<Vec<(String, &Parsed)>, Refu
     Ok(all)
 }
 
-pub(super) fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
-    let mut all = ctes.clone();
-    let Some(with) = &query.with_clause else {
-        return Ok(all);
-    };
-    for cte in &with.ctes {
-        let Some(NodeEnum::CommonTableExpr(cte)) = &cte.node else {
-            continue;
-        };
-        let query = cte.ctequery.as_ref().and_then(|query| query.node.as_ref());
-        let Some(NodeEnum::SelectStmt(query)) = query else {
-            let advice = "a view only reads";
-            return Err(Refusal::new("WITH that changes data", cte.location, advice));
-        };
-        refuse_clauses(cte)?;
-        let named = Cte {
-            query: (**query).clone(),
-            columns: strings(&cte.aliascolnames),
-            before: all.clone(),
-            itself: with.recursive.then(|| cte.ctename.clone()),
-            location: cte.location,
-        };
-        // The server has those first that others name.
-        all = all.and(&cte.ctename, Rc::new(named));
-    }
-    Ok(all)
-}
-
 pub(super) fn refuse_what_is_not_covered(query: &SelectStmt) -> Result<(), Refusal> {
-    let refused = |what: &str, advice: &str| Err(Refusal::new(what, -1, advice));
-    if !query.locking_clause.is_empty() {
-        return refused("FOR UPDATE or FOR SHARE", "leave it out: a view only reads");
-    }
-    Ok(())
+    let advice = "leave it out: a view only reads";
+    let refused = || Refusal::new("FOR UPDATE or FOR SHARE", -1, advice);
+    query
+        .locking_clause
+        .is_empty()
+        .then_some(())
+        .ok_or_else(refused)
 }

@@ -1,6 +1,6 @@
 //! WHERE with subqueries: EXISTS, IN, ANY and ALL, and their negations, as semi and anti joins.
 //!
-//! A row is kept where a condition is true, not where it is unknown, which says what a subquery `S` comes to:
+//! A row is kept where the condition is true, not where it is unknown. So for a subquery `S`:
 //!
 //! | condition | true where |
 //! |---|---|
@@ -17,20 +17,18 @@ use pg_query::protobuf::{
 
 use super::children::{has_link, has_window};
 use super::clock::has_clock;
+use super::ctes::{Ctes, with};
 use super::expressions::expression;
-use super::lateral::Dependent;
+use super::lateral::LateralItem;
 use super::scope::Scope;
-use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
+use super::select::{refuse_what_is_not_covered, targets};
 use super::{Analysis, DEPTH_MAX};
 use crate::core::expression::{Expression, quoted};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{JoinKind, Node};
 
 impl Analysis<'_> {
-    /// The rows for which a condition is true.
-    ///
-    /// # Errors
-    /// [`Refusal`].
+    /// Filters rows by a condition, which may have subqueries.
     pub(super) fn filtered(
         &mut self,
         node: Node,
@@ -59,10 +57,10 @@ impl Analysis<'_> {
             node = self.recent(node, &of_clock, scope)?;
         }
         for condition in with_values {
-            node = self.filtered_by_values(node, condition, (scope, ctes))?;
+            node = self.filtered_by_values(node, condition, scope, ctes)?;
         }
         for (link, is_negated) in links.into_iter().filter_map(link_of) {
-            node = self.tested(node, (link, is_negated), scope, ctes)?;
+            node = self.tested(node, link, is_negated, scope, ctes)?;
         }
         Ok(node)
     }
@@ -70,7 +68,8 @@ impl Analysis<'_> {
     fn tested(
         &mut self,
         node: Node,
-        (link, is_negated): (&SubLink, bool),
+        link: &SubLink,
+        is_negated: bool,
         scope: &Scope,
         ctes: &Ctes,
     ) -> Result<Node, Refusal> {
@@ -97,15 +96,20 @@ impl Analysis<'_> {
             Ok(inner) => (node, inner),
             Err(refusal) => {
                 self.back_to(&mark);
-                let found = self.by_values(node, query, scope, ctes)?;
+                let found = self.decorrelate(node, query, scope, ctes)?;
                 found.ok_or(refusal)?
             }
         };
         if kind == Ok(SubLinkType::ExistsSublink) {
-            // They say nothing. The server refuses there what gives several rows, or none, which would say something.
-            let unsaid = inner.columns.iter().map(|(_, one)| one);
-            let unsaid = unsaid.filter(|one| one.as_column().is_none());
-            let unsaid: Vec<Expression> = unsaid.map(|one| one.tested("IS NULL OR true")).collect();
+            // They say nothing. The server refuses there what gives several rows, or none, which
+            // would say something.
+            let unsaid: Vec<Expression> = inner
+                .columns
+                .iter()
+                .map(|(_, one)| one)
+                .filter(|one| one.as_column().is_none())
+                .map(|one| one.tested("IS NULL OR true"))
+                .collect();
             inner.conditions.extend(unsaid);
         }
         let joins = joins(link, is_negated, &inner, scope)?;
@@ -122,7 +126,7 @@ impl Analysis<'_> {
         query: &SelectStmt,
         around: &Scope,
         ctes: &Ctes,
-    ) -> Result<Dependent, Refusal> {
+    ) -> Result<LateralItem, Refusal> {
         if !self.is_plain(query)? {
             return Ok(self.select(query, ctes)?.into());
         }
@@ -142,37 +146,38 @@ impl Analysis<'_> {
             }
             let condition = expression(conjunct, &both)?;
             let columns = node.columns();
-            match condition.columns().iter().all(|id| columns.contains(id)) {
-                true => node = filter(node, condition),
-                false => conditions.push(condition),
+            if condition.columns().iter().all(|id| columns.contains(id)) {
+                node = filter(node, condition)
+            } else {
+                conditions.push(condition)
             }
         }
-        let columns = targets(query)?.into_iter();
-        let columns = columns.map(|(name, target)| Ok((name, expression(target, &both)?)));
-        Ok(Dependent {
+        let columns = targets(query)?
+            .into_iter()
+            .map(|(name, target)| Ok((name, expression(target, &both)?)));
+        Ok(LateralItem {
             columns: columns.collect::<Result<_, Refusal>>()?,
             node,
             conditions,
         })
     }
 
-    /// A query that may depend on the rows before it, with each row as often as it is there.
-    ///
-    /// # Errors
-    /// [`Refusal`].
+    /// Analyses a query that may depend on the rows before it, keeping duplicates.
     pub(super) fn dependent(
         &mut self,
         query: &SelectStmt,
         around: &Scope,
         ctes: &Ctes,
-    ) -> Result<Dependent, Refusal> {
-        match query.distinct_clause.is_empty() {
-            true => self.inner(query, around, ctes),
-            false => Ok(self.select(query, ctes)?.into()),
+    ) -> Result<LateralItem, Refusal> {
+        if query.distinct_clause.is_empty() {
+            self.inner(query, around, ctes)
+        } else {
+            Ok(self.select(query, ctes)?.into())
         }
     }
 
-    /// Whether each row of FROM that WHERE keeps is one of the query, or as good as one: how often it is there does not matter.
+    /// Whether each row of FROM that WHERE keeps is one of the query, or as good as one: how often
+    /// it is there does not matter.
     pub(super) fn is_plain(&self, query: &SelectStmt) -> Result<bool, Refusal> {
         let is_distinct_on = query.distinct_clause.iter().any(|one| one.node.is_some());
         let targets = targets(query)?;
@@ -195,11 +200,11 @@ impl Analysis<'_> {
     }
 }
 
-/// The joins that keep the rows for which a condition is true, one after the other.
+/// The semi and anti joins that apply a condition with a subquery, in order.
 fn joins(
     link: &SubLink,
     is_negated: bool,
-    inner: &Dependent,
+    inner: &LateralItem,
     scope: &Scope,
 ) -> Result<Vec<(JoinKind, Expression)>, Refusal> {
     let kind = SubLinkType::try_from(link.sub_link_type);
@@ -215,7 +220,8 @@ fn joins(
             let compared = compared(link, &targets, scope)?;
             let anti = |test| (JoinKind::Anti, all(Some(test)));
             match compared.is_equality {
-                // An equality is unknown of nulls alone. One by one these are looked up, and together they are not.
+                // An equality is unknown of nulls alone. One by one these are looked up, and
+                // together they are not.
                 Some((one, other)) => vec![
                     anti(compared.test),
                     anti(other.tested("IS NOT DISTINCT FROM NULL")),
@@ -230,9 +236,10 @@ fn joins(
         }
         (Ok(SubLinkType::AllSublink), is_negated) => {
             let test = compared(link, &targets, scope)?.test;
-            match is_negated {
-                false => vec![(JoinKind::Anti, all(Some(test.tested("IS NOT TRUE"))))],
-                true => vec![(JoinKind::Semi, all(Some(test.tested("IS FALSE"))))],
+            if !is_negated {
+                vec![(JoinKind::Anti, all(Some(test.tested("IS NOT TRUE"))))]
+            } else {
+                vec![(JoinKind::Semi, all(Some(test.tested("IS FALSE"))))]
             }
         }
         _ => {
@@ -243,31 +250,37 @@ fn joins(
     })
 }
 
-struct Compared {
+struct QuantifiedTest {
     test: Expression,
-    /// The sides, where there is one of each and they are to be equal.
+    /// Both sides, if the condition is a single equality.
     is_equality: Option<(Expression, Expression)>,
 }
 
 /// What is asked of each row of a subquery.
-fn compared(link: &SubLink, targets: &[Expression], scope: &Scope) -> Result<Compared, Refusal> {
+fn compared(
+    link: &SubLink,
+    targets: &[Expression],
+    scope: &Scope,
+) -> Result<QuantifiedTest, Refusal> {
     let one = link.testexpr.as_deref();
     let sides: Vec<&Parsed> = match one.and_then(|one| one.node.as_ref()) {
         Some(NodeEnum::RowExpr(row)) => row.args.iter().collect(),
         _ => one.into_iter().collect(),
     };
     let operator = operator(link);
-    let sides = sides.into_iter().map(|side| expression(side, scope));
-    let sides: Vec<Expression> = sides.collect::<Result<_, _>>()?;
+    let sides: Vec<Expression> = sides
+        .into_iter()
+        .map(|side| expression(side, scope))
+        .collect::<Result<_, _>>()?;
     let is_known = sides.len() == targets.len() && (sides.len() == 1 || operator == "=");
     if !is_known {
-        let what = "a comparison of rows with a subquery by another operator than `=`";
+        let what = "a comparison of rows with a subquery by an operator other than `=`";
         return Err(Refusal::new(what, link.location, "use mode full"));
     }
     let pairs = || sides.iter().zip(targets);
     let tests = pairs().map(|(one, other)| one.infix(&operator, other));
     let is_equality = (sides.len() == 1 && operator == "=").then(|| pairs().next());
-    Ok(Compared {
+    Ok(QuantifiedTest {
         test: Expression::all(&tests.collect::<Vec<_>>()),
         is_equality: is_equality
             .flatten()
@@ -275,13 +288,16 @@ fn compared(link: &SubLink, targets: &[Expression], scope: &Scope) -> Result<Com
     })
 }
 
-/// By which operator something is compared with what a subquery gives.
+/// The operator of a comparison with a subquery.
 pub(super) fn operator(link: &SubLink) -> String {
-    let names = link.oper_name.iter().filter_map(|name| match &name.node {
-        Some(NodeEnum::String(name)) => Some(name.sval.as_str()),
-        _ => None,
-    });
-    let names: Vec<&str> = names.collect();
+    let names: Vec<&str> = link
+        .oper_name
+        .iter()
+        .filter_map(|name| match &name.node {
+            Some(NodeEnum::String(name)) => Some(name.sval.as_str()),
+            _ => None,
+        })
+        .collect();
     match names[..] {
         [] => "=".to_owned(),
         [name] => name.to_owned(),
@@ -290,7 +306,7 @@ pub(super) fn operator(link: &SubLink) -> String {
     }
 }
 
-/// The conditions that all have to be true.
+/// Splits a condition into its conjuncts.
 pub(super) fn split<'a>(condition: &'a Parsed, all: &mut Vec<&'a Parsed>) {
     match &condition.node {
         Some(NodeEnum::BoolExpr(expr)) if expr.boolop == BoolExprType::AndExpr as i32 => {
@@ -300,7 +316,7 @@ pub(super) fn split<'a>(condition: &'a Parsed, all: &mut Vec<&'a Parsed>) {
     }
 }
 
-/// The subquery that a condition is about, and whether it is negated.
+/// The subquery of a condition, and whether it is negated.
 fn link_of(condition: &Parsed) -> Option<(&SubLink, bool)> {
     match &condition.node {
         Some(NodeEnum::SubLink(link)) => Some((link, false)),
@@ -324,7 +340,7 @@ fn is_condition(link: &SubLink) -> bool {
         )
 }
 
-/// The rows for which something is true.
+/// Filters the rows of an operator.
 pub fn filter(node: Node, condition: Expression) -> Node {
     Node::Filter {
         input: Box::new(node),

@@ -1,9 +1,13 @@
 //! Queries as the server prints them, and what is refused.
 
+use std::collections::BTreeMap;
+
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
+use super::facts::{Relation, RelationKind};
 use super::*;
+use crate::core::prune::prune;
 use crate::core::sql::{Generator, SourceSql};
 
 fn facts() -> Facts {
@@ -16,11 +20,19 @@ fn facts() -> Facts {
     };
     let named = |name: &str| ("public".to_owned(), name.to_owned());
     let view = RelationKind::View("SELECT t.a AS x FROM public.t WHERE t.b > 1".to_owned());
+    let marks = RelationKind::View("SELECT '\"egret$9\"'::text AS m FROM public.t".to_owned());
+    let computed = ("m".to_owned(), "'\"egret$9\"'::text".to_owned());
+    let computes = Relation {
+        computed: BTreeMap::from([computed]),
+        ..relation(&["a", "m"], RelationKind::Table(2))
+    };
     Facts {
         relations: BTreeMap::from([
             (named("t"), relation(&["a", "b"], RelationKind::Table(0))),
             (named("u"), relation(&["a", "c"], RelationKind::Table(1))),
             (named("v"), relation(&["y"], view)),
+            (named("marks"), relation(&["m"], marks)),
+            (named("computes"), computes),
         ]),
         aggregates: ["count", "sum", "max"]
             .map(|name| (None, name.to_owned()))
@@ -35,9 +47,16 @@ fn check(sql: &str, expected: Expect) {
         Err(refusal) => refusal.to_string(),
         Ok(mut plan) => {
             prune(&mut plan, &[]);
-            let stages = plan.stages.iter().map(|stage| format!("{:?}", stage.keeps));
-            let names = plan.presentation.columns.iter();
-            let names: Vec<String> = names.map(|(name, id)| format!("{name}={}", id.0)).collect();
+            let stages = plan
+                .stages
+                .iter()
+                .map(|stage| format!("{:?}", stage.contents));
+            let names: Vec<String> = plan
+                .presentation
+                .columns
+                .iter()
+                .map(|(name, id)| format!("{name}={}", id.0))
+                .collect();
             format!(
                 "{}\n{}",
                 stages.collect::<Vec<_>>().join("\n"),
@@ -98,14 +117,18 @@ fn what_is_not_covered_is_named() {
         "DELETE FROM public.t",
         "SELECT 1; SELECT 2",
         "SELECT \"egret$1\" FROM public.t",
+        "SELECT m FROM public.marks",
+        "SELECT m FROM public.computes",
         "SELECT FROM FROM",
     ];
-    let said = queries.map(|sql| {
-        analyse(sql, &facts())
-            .err()
-            .map(|refusal| refusal.to_string())
-    });
-    let said: Vec<String> = said.map(Option::unwrap_or_default).into();
+    let said: Vec<String> = queries
+        .map(|sql| {
+            analyse(sql, &facts())
+                .err()
+                .map(|refusal| refusal.to_string())
+        })
+        .map(Option::unwrap_or_default)
+        .into();
     expect![[r#"
         LIMIT by an expression is not maintained incrementally: write the number
         the window `w` at position 29 is not maintained incrementally: define it
@@ -113,19 +136,20 @@ fn what_is_not_covered_is_named() {
         the system column `ctid` at position 8 is not maintained incrementally: leave it out
         the whole row or outer column `t` at position 8 is not maintained incrementally: name the columns
         a function in FROM is not maintained incrementally: name its columns: `AS f (a, b)`
-        TABLESAMPLE at position 36 is not maintained incrementally: it gives other rows each time
+        TABLESAMPLE at position 36 is not maintained incrementally: it returns other rows each time
         FOR UPDATE or FOR SHARE is not maintained incrementally: leave it out: a view only reads
-        the relation `public.nothing` at position 15 is not maintained incrementally: only tables and views are covered
-        WITH RECURSIVE whose second part looks at several rows of its own at once at position 16 is not maintained incrementally: leave DISTINCT, GROUP BY, UNION and window functions out of it, or use mode full
-        CYCLE at position 63 is not maintained incrementally: keep the keys of the rows on the way in an array of its own column, or use mode full
-        SEARCH at position 63 is not maintained incrementally: keep the keys of the rows on the way in an array of its own column, or use mode full
-        a statement that is no query cannot be in a view: give a SELECT
+        the relation `public.nothing` at position 15 is not maintained incrementally: only tables and views are supported
+        WITH RECURSIVE whose recursive term combines several of its own rows at position 16 is not maintained incrementally: leave DISTINCT, GROUP BY, UNION and window functions out of it, or use mode full
+        CYCLE at position 63 is not maintained incrementally: collect the keys of visited rows in an array column, or use mode full
+        SEARCH at position 63 is not maintained incrementally: collect the keys of visited rows in an array column, or use mode full
+        a statement that is not a query cannot be in a view: give a SELECT
         a second statement cannot be in a view: give exactly one query
-        a name that begins with `egret$` is not maintained incrementally: use other names: these stand for something else here
+        a name that begins with `egret$` is not maintained incrementally: use other names: these are reserved
+        a name that begins with `egret$` is not maintained incrementally: use other names: these are reserved
+        a name that begins with `egret$` is not maintained incrementally: use other names: these are reserved
         this text cannot be in a view: Invalid statement: syntax error at or near "FROM""#]].assert_eq(&said.join("\n"));
 }
 
-/// Words of queries.
 const WORDS: [&str; 64] = [
     "SELECT",
     "FROM",
@@ -298,8 +322,9 @@ fn the_clock_is_covered_in_where_alone() {
         "SELECT a FROM public.t WHERE t.a > (now())::text",
         "SELECT a FROM public.t WHERE CASE WHEN t.b = 1 THEN now() ELSE t.a END = t.a",
     ] {
-        let refusal = analyse(&sql.replace('$', at), &facts()).err();
-        let refusal = refusal.unwrap_or_else(|| panic!("{sql} is refused"));
+        let refusal = analyse(&sql.replace('$', at), &facts())
+            .err()
+            .unwrap_or_else(|| panic!("{sql} is refused"));
         let limit = sql.contains("LIMIT");
         assert!(
             limit || refusal.advice.contains("mode full"),

@@ -1,4 +1,5 @@
-//! Window functions: their calls are taken out of expressions, and are computed by stages that keep partitions.
+//! Window functions: their calls are taken out of expressions, and computed by stages of
+//! partitions.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node as Parsed, WindowDef};
@@ -8,15 +9,15 @@ use super::expressions::marked;
 use super::{Analysis, distinct};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
-use crate::core::tree::{Keeps, Node, Stage};
+use crate::core::tree::{Node, Stage, StageContents};
 
-/// A call that is taken out: a column stands for it.
+/// A call that was taken out of an expression; a column stands for it.
 pub struct Call {
     column: ColumnId,
     call: Box<FuncCall>,
 }
 
-/// A call over the rows of a scope.
+/// A call with its expressions resolved.
 pub struct Window {
     column: ColumnId,
     call: Expression,
@@ -24,24 +25,21 @@ pub struct Window {
 }
 
 impl Window {
-    /// What it says.
+    /// The call and its partition expressions, mutable.
     pub fn expressions(&mut self) -> impl Iterator<Item = &mut Expression> {
         std::iter::once(&mut self.call).chain(&mut self.partition)
     }
 }
 
 impl Call {
-    /// Looks at rows of each of these values apart.
+    /// Adds values to PARTITION BY, so that the call is computed for each of them.
     pub fn of_each<'a>(&mut self, values: impl Iterator<Item = &'a Parsed>) {
         if let Some(over) = self.call.over.as_deref_mut() {
             over.partition_clause.extend(values.cloned());
         }
     }
 
-    /// Changes what it is made of.
-    ///
-    /// # Errors
-    /// What `change` has.
+    /// Changes its expressions by `change`.
     pub fn change(
         &mut self,
         change: &mut impl FnMut(&mut Parsed) -> Result<(), Refusal>,
@@ -54,25 +52,24 @@ impl Call {
         Ok(())
     }
 
-    /// It, as the parser has it.
+    /// The call as a parse node.
     pub fn parsed(&self) -> Parsed {
         Parsed {
             node: Some(NodeEnum::FuncCall(self.call.clone())),
         }
     }
 
-    /// The call in terms of what its parts come to.
-    ///
-    /// # Errors
-    /// What `resolved` has.
+    /// The call with its expressions resolved by `resolved`.
     pub fn resolved(
         self,
         resolved: &mut impl FnMut(&Parsed) -> Result<Expression, Refusal>,
     ) -> Result<Window, Refusal> {
         let over = self.call.over.as_deref();
         let partition = over.map_or(&[][..], |over| &over.partition_clause);
-        let partition = partition.iter().map(&mut *resolved);
-        let partition = partition.collect::<Result<_, _>>()?;
+        let partition = partition
+            .iter()
+            .map(&mut *resolved)
+            .collect::<Result<_, _>>()?;
         Ok(Window {
             column: self.column,
             call: resolved(&self.parsed())?,
@@ -82,10 +79,7 @@ impl Call {
 }
 
 impl Analysis<'_> {
-    /// Takes the calls of window functions out of an expression. `clause` are the windows that have names.
-    ///
-    /// # Errors
-    /// [`Refusal`].
+    /// Takes the calls of window functions out of an expression. `clause` has the named windows.
     pub(super) fn take_windows(
         &mut self,
         node: &mut Parsed,
@@ -111,9 +105,10 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    /// The rows with what window functions come to.
+    /// Adds stages that compute window functions over rows.
     pub(super) fn windowed(&mut self, node: Node, mut windows: Vec<Window>) -> Node {
-        // A partition is made of those of a call that says more of what they have in common.
+        // Fewest partition columns first: a call shares a stage if it has all the columns of that
+        // stage among its own.
         windows.sort_by_key(|window| window.partition.len());
         let mut stages: Vec<Vec<Window>> = Vec::new();
         for window in windows {
@@ -133,8 +128,9 @@ impl Analysis<'_> {
 
     fn partitions(&mut self, node: Node, windows: Vec<Window>) -> Node {
         let mut computed = Vec::new();
-        let by = windows[0].partition.iter();
-        let by: Vec<ColumnId> = by
+        let by: Vec<ColumnId> = windows[0]
+            .partition
+            .iter()
             .map(|key| {
                 key.as_column().unwrap_or_else(|| {
                     let id = self.new_column();
@@ -143,8 +139,9 @@ impl Analysis<'_> {
                 })
             })
             .collect();
-        let windows = windows.into_iter();
-        let windows = windows.map(|window| (window.column, window.call));
+        let windows = windows
+            .into_iter()
+            .map(|window| (window.column, window.call));
         self.partitioned(projected(node, computed), by, windows.collect(), None)
     }
 
@@ -158,28 +155,32 @@ impl Analysis<'_> {
     ) -> Node {
         let mut columns = input.columns();
         columns.extend(windows.iter().map(|(id, _)| *id));
-        let keeps = Keeps::Partitions {
+        let keeps = StageContents::Partitions {
             by: distinct(&by),
             windows,
             filter,
             columns: distinct(&columns),
         };
-        self.stage(Stage { input, keeps })
+        self.stage(Stage {
+            input,
+            contents: keeps,
+        })
     }
 }
 
-/// The rows with further columns.
-pub fn projected(node: Node, columns: Vec<(ColumnId, Expression)>) -> Node {
-    match columns.is_empty() {
-        true => node,
-        false => Node::Project {
+/// Adds computed columns to rows.
+pub(crate) fn projected(node: Node, columns: Vec<(ColumnId, Expression)>) -> Node {
+    if columns.is_empty() {
+        node
+    } else {
+        Node::Project {
             input: Box::new(node),
             columns,
-        },
+        }
     }
 }
 
-/// A window without the names of others.
+/// The window definition with the named window that it refers to inserted.
 fn written_out(over: &WindowDef, clause: &[Parsed]) -> Result<WindowDef, Refusal> {
     let find = |name: &str| {
         let mut all = clause.iter().filter_map(|one| match &one.node {
@@ -190,9 +191,10 @@ fn written_out(over: &WindowDef, clause: &[Parsed]) -> Result<WindowDef, Refusal
         let missing = || Refusal::new(format!("the window `{name}`"), over.location, "define it");
         written_out_definition(found.ok_or_else(missing)?, clause)
     };
-    match over.name.is_empty() {
-        true => written_out_definition(over, clause),
-        false => find(&over.name),
+    if over.name.is_empty() {
+        written_out_definition(over, clause)
+    } else {
+        find(&over.name)
     }
 }
 

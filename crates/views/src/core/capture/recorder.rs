@@ -1,23 +1,23 @@
-//! What records the rows of transition tables: the function that the triggers of a table call.
+//! The trigger function that records the rows of transition tables.
 
 use postgres_protocol::escape::escape_literal;
 
-use super::{NEW, OLD, Segment, TRANSACTION, changes, segment};
+use super::{NEW, OLD, Segment, TRANSACTION, TransitionTable, changes, segment};
 use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
 
-/// What is recorded of a table.
+/// The columns of a table that are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorder {
-    /// The number of the table among all that are captured.
+    /// Number of the capture.
     pub id: i64,
-    /// The names of the columns, with the oids of the types that they must have.
+    /// Names of the columns, with the oids of the types that they must have.
     pub columns: Vec<(String, u32)>,
 }
 
 impl Recorder {
-    /// The statement that records the rows of transition tables.
-    pub fn record(&self, into: Segment, sources: &[(&str, &str)]) -> String {
+    /// The INSERT that records the rows of transition tables.
+    pub fn record(&self, into: Segment, sources: &[TransitionTable]) -> String {
         let names: String = self.each(|name| format!(", {name}")).collect();
         let selects: Vec<String> = sources.iter().map(|from| self.rows_of(from)).collect();
         format!(
@@ -27,11 +27,12 @@ impl Recorder {
         )
     }
 
-    /// What makes the function that the triggers call, which writes to one segment alone: not even a lock on the other is wanted.
-    /// It has the rights of whoever makes it: no name in it is looked for where a writer says.
-    pub fn create_function(&self, into: Segment, size_max: u64) -> String {
+    /// The statement that creates the trigger function. It writes to one segment, and needs no lock
+    /// on the other. It runs with the rights of its owner, and no name in it is resolved by a
+    /// writer's search path.
+    pub(crate) fn create_function(&self, into: Segment, size_max: u64) -> String {
         let table = segment(self.id, into);
-        let (fits_new, fits_old) = (self.fits(NEW.0), self.fits(OLD.0));
+        let (fits_new, fits_old) = (self.fits(NEW.name), self.fits(OLD.name));
         let body = format!(
             "BEGIN\n\
              IF pg_catalog.pg_relation_size('{table}') > {size_max} THEN\n\
@@ -61,8 +62,8 @@ impl Recorder {
         )
     }
 
-    /// Whether the columns have the types that are recorded. Looked at before a statement is planned that would not
-    /// do with others.
+    /// Condition that the columns have the recorded types. Checked first: the INSERT could not be
+    /// planned with others.
     pub fn fits(&self, table: &str) -> String {
         let columns = self.columns.iter();
         let each: Vec<String> = columns
@@ -73,19 +74,21 @@ impl Recorder {
                 )
             })
             .collect();
-        match each.is_empty() {
-            true => "true".to_owned(),
-            false => format!(
+        if each.is_empty() {
+            "true".to_owned()
+        } else {
+            format!(
                 "coalesce((SELECT {} FROM {} LIMIT 1), true)",
                 each.join(" AND "),
                 self.with_fallback(table)
-            ),
+            )
         }
     }
 
-    /// Whether an UPDATE left the columns as they were, byte by byte. Both transition tables have their rows in one order; where they had
-    /// not, rows would differ and nothing would be left out. The first two tell most statements apart, and FULL is never a loop in a loop.
-    pub fn untouched(&self) -> String {
+    /// Whether an UPDATE left the columns as they were, byte by byte. Both transition tables have
+    /// their rows in one order; where they had not, rows would differ and nothing would be left
+    /// out. The first two tell most statements apart, and FULL is never a loop in a loop.
+    pub(crate) fn untouched(&self) -> String {
         let list: Vec<String> = self.each(|name| format!("r.{name}")).collect();
         let row = format!("ROW({})", list.join(", "));
         let first =
@@ -99,27 +102,30 @@ impl Recorder {
         format!(
             "{} OPERATOR(pg_catalog.*=) {} AND NOT EXISTS (SELECT FROM {} AS o FULL JOIN {} AS n USING (place) \
              WHERE (o.kept OPERATOR(pg_catalog.*=) n.kept) IS NOT TRUE)",
-            first(OLD.0),
-            first(NEW.0),
-            all(OLD.0),
-            all(NEW.0)
+            first(OLD.name),
+            first(NEW.name),
+            all(OLD.name),
+            all(NEW.name)
         )
     }
 
-    /// The rows of a transition table. A column that the table does not have any more is found outside of it, as null.
-    fn rows_of(&self, (table, weight): &(&str, &str)) -> String {
+    /// The rows of a transition table. A column that the table no longer has resolves to the outer
+    /// null.
+    fn rows_of(&self, source: &TransitionTable) -> String {
+        let TransitionTable { name, weight } = source;
         let list: String = self.each(|name| format!(", r.{name}")).collect();
         format!(
             "SELECT pg_catalog.pg_current_xact_id(), {weight}{list} FROM {}",
-            self.with_fallback(table)
+            self.with_fallback(name)
         )
     }
 
     fn with_fallback(&self, table: &str) -> String {
-        // By the column that takes it: types are renamed.
+        // Nulls are typed by the column that receives them: types may be renamed.
         let of = changes(self.id);
-        let nulls = self.each(|name| format!("(NULL::{of}).{name} AS {name}"));
-        let nulls: Vec<String> = nulls.collect();
+        let nulls: Vec<String> = self
+            .each(|name| format!("(NULL::{of}).{name} AS {name}"))
+            .collect();
         let names: Vec<String> = self.each(str::to_owned).collect();
         format!(
             "(SELECT {}) AS f CROSS JOIN LATERAL (SELECT {} FROM {table}) AS r",
@@ -128,7 +134,7 @@ impl Recorder {
         )
     }
 
-    /// Something of each column, by its name as it is written.
+    /// Formats each column's quoted name.
     fn each(&self, of: impl Fn(&str) -> String) -> impl Iterator<Item = String> {
         self.columns.iter().map(move |(name, _)| of(&quoted(name)))
     }

@@ -3,8 +3,10 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::core::analyse::{Facts, Relation, RelationKind, analyse, prune};
-use crate::core::tree::Keeps;
+use crate::core::analyse::analyse;
+use crate::core::analyse::facts::{Facts, Relation, RelationKind};
+use crate::core::prune::prune;
+use crate::core::tree::StageContents;
 
 /// Tables with their columns.
 const TABLES: [(&str, &[&str]); 4] = [
@@ -49,20 +51,23 @@ fn tables(indexed: &[(&str, &str)]) -> BTreeMap<usize, TableFacts> {
 fn check(sql: &str, indexed: &[(&str, &str)], expected: Expect) {
     let mut plan = analyse(sql, &facts()).unwrap();
     prune(&mut plan, &[]);
-    let stages = plan.stages.iter().map(|stage| {
-        let mut asked = Vec::new();
-        if let Keeps::Groups { keys, aggregates } = &stage.keeps {
-            let mut functions = aggregates.iter().map(|one| one.function.as_deref());
-            if functions.any(|function| function == Some("max")) {
-                asked.extend(keys.iter().map(|(_, key)| key));
+    let stages: Vec<StageInput<'_>> = plan
+        .stages
+        .iter()
+        .map(|stage| {
+            let mut asked = Vec::new();
+            if let StageContents::Groups { keys, aggregates } = &stage.contents {
+                let mut functions = aggregates.iter().map(|one| one.function.as_deref());
+                if functions.any(|function| function == Some("max")) {
+                    asked.extend(keys.iter().map(|(_, key)| key));
+                }
             }
-        }
-        Reads {
-            input: &stage.input,
-            asked,
-        }
-    });
-    let stages: Vec<Reads<'_>> = stages.collect();
+            StageInput {
+                input: &stage.input,
+                asked,
+            }
+        })
+        .collect();
     let name = |table: &usize| TABLES[*table].0;
     let found = missing(&stages, &tables(indexed)).into_iter().map(|one| {
         let changed: Vec<&str> = one.changed.iter().map(name).collect();

@@ -1,26 +1,30 @@
-//! Stages that keep groups.
+//! Stages of groups.
 //!
-//! Counts, sums and averages are carried on by what changed: beside what the user sees a group has the number of its rows,
-//! and for each sum what it comes to and how many values are in it, so that it is null when there is none. The least and the greatest value
-//! are carried on as long as none goes that is at that end. All other aggregates are asked again, of the groups that something changed in
-//! and of no others.
+//! Counts, sums and averages are maintained by changes. Besides what users see, a group has the
+//! number of its rows, and for each sum the sum and the number of its values, so that it is null
+//! without values. Minimum and maximum are maintained as long as no value is removed that may be
+//! the extremum. All other aggregates are recomputed, for the groups with changes only.
 
-mod asked;
+mod recomputation;
 
-use super::carried::{Carried, Counting, End, came, counted, summed, went};
+use super::aggregates::{
+    AggregateMaintenance, Extremum, RowMultiplicity, came, counted, summed, went,
+};
+use super::delta::Delta;
 use super::key::{HASH, Key};
-use super::{COUNT, Delta, Statement, Table, Types, Wrong, declared};
-use crate::core::analyse::stage_column;
-use crate::core::expression::{ColumnId, Expression};
+use super::statement::{ConsistencyCheck, Statement};
+use super::table::{COUNT, Table};
+use crate::core::column_types::{Types, declared};
+use crate::core::expression::{ColumnId, Expression, stage_column};
 use crate::core::sql::{Block, WEIGHT, expecting};
 use crate::core::tree::Aggregate;
 
-/// Aggregates that take one of their values, or count.
+/// Aggregates that return one of their values, or count.
 const CHOOSING: [&str; 9] = [
     "min", "max", "count", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor",
 ];
 
-/// Aggregates that add up: with floating numbers each order gives another result.
+/// Aggregates that add: over floating-point numbers, the result depends on the order of rows.
 const ADDING: [&str; 8] = [
     "sum",
     "avg",
@@ -32,37 +36,36 @@ const ADDING: [&str; 8] = [
     "var_samp",
 ];
 
-/// Which groups are asked again.
+/// Which groups are recomputed from their rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asking {
-    /// None.
+enum RecomputeScope {
     Never,
-    /// Those in which a value went that may have been at an end.
+    /// Those from which a value was removed that may have been the extremum.
     AtEnds,
-    /// All in which something changed.
+    /// All groups with changes.
     Always,
 }
 
-/// A stage of groups.
+/// A stage that stores groups.
 #[derive(Clone, Debug)]
-pub struct Groups {
-    /// What rows of a group have in common; one group where there is nothing.
+pub struct ReduceStage {
+    /// The GROUP BY expressions; without any there is one group.
     pub keys: Vec<(ColumnId, Expression)>,
-    /// What is said of them, and how it is carried on.
-    pub aggregates: Vec<(Aggregate, Carried)>,
+    /// The aggregates, and how each is maintained.
+    pub aggregates: Vec<(Aggregate, AggregateMaintenance)>,
     key: Key,
-    /// Whether values of a key that are equal may look different: one that is there is shown then.
+    /// Whether equal key values may look different: an existing one is shown then.
     is_key_shown: bool,
-    /// Where they are kept.
+    /// The table that stores the groups.
     pub table: Table,
 }
 
-impl Groups {
+impl ReduceStage {
     /// A stage with its table.
     pub fn new(
         name: &str,
         keys: Vec<(ColumnId, Expression)>,
-        aggregates: Vec<(Aggregate, Carried)>,
+        aggregates: Vec<(Aggregate, AggregateMaintenance)>,
         types: &Types,
     ) -> Self {
         let mut columns: Vec<(String, String)> = keys
@@ -75,7 +78,7 @@ impl Groups {
         }
         columns.push((COUNT.to_owned(), "bigint NOT NULL".to_owned()));
         for (aggregate, carried) in &aggregates {
-            if *carried != Carried::Count {
+            if *carried != AggregateMaintenance::Count {
                 let added = carried.columns(aggregate.column).into_iter();
                 columns.extend(added.map(|(name, kind)| (name, kind.to_owned())));
             }
@@ -101,10 +104,13 @@ impl Groups {
         }
     }
 
-    /// What others see of a group: keys and aggregates.
+    /// The columns that later stages see: keys and aggregates.
     pub fn columns(&self) -> Vec<ColumnId> {
         let keys = self.keys.iter().map(|(id, _)| *id);
-        let aggregates = self.aggregates.iter().map(|(one, _)| one.column);
+        let aggregates = self
+            .aggregates
+            .iter()
+            .map(|(aggregate, _)| aggregate.column);
         keys.chain(aggregates).collect()
     }
 
@@ -112,8 +118,8 @@ impl Groups {
         self.columns().into_iter().map(stage_column).collect()
     }
 
-    /// Whether nothing is computed of rows but counts and sums of columns.
-    pub fn are_plain(&self) -> bool {
+    /// Whether rows are only counted, or columns summed, without any other computation.
+    pub(crate) fn are_plain(&self) -> bool {
         let is_plain = |expression: &Expression| expression.as_column().is_some();
         let mut keys = self.keys.iter();
         let mut aggregates = self.aggregates.iter();
@@ -124,36 +130,37 @@ impl Groups {
             })
     }
 
-    /// Whether values do not depend on the order of rows.
-    pub fn are_reproducible(&self, types: &Types) -> bool {
+    /// Whether results do not depend on the order of rows.
+    pub(crate) fn are_reproducible(&self, types: &Types) -> bool {
         let is_floating = |kind: &str| kind == "real" || kind == "double precision";
         self.aggregates.iter().all(|(aggregate, carried)| {
             let of = aggregate.function.as_deref().unwrap_or_default();
-            *carried != Carried::Asked
+            *carried != AggregateMaintenance::Asked
                 || CHOOSING.contains(&of)
                 || ADDING.contains(&of) && !is_floating(&types[&aggregate.column].sql)
         })
     }
 
-    /// Whether something may be asked of all rows of groups of which some have changed.
+    /// Whether the refresh may have to read all rows of groups with changes.
     pub fn asks(&self) -> bool {
         let mut all = self.aggregates.iter();
         self.asks_always() || all.any(|(_, carried)| carried.end().is_some())
     }
 
-    /// Whether something is asked of all groups in which something changed.
+    /// Whether all groups with changes are recomputed.
     fn asks_always(&self) -> bool {
         let mut all = self.aggregates.iter();
-        self.is_key_shown || all.any(|(_, carried)| *carried == Carried::Asked)
+        self.is_key_shown || all.any(|(_, carried)| *carried == AggregateMaintenance::Asked)
     }
 
-    /// The aggregates that are asked again where a value may have gone that was at the end.
-    fn ends(&self) -> impl Iterator<Item = (ColumnId, End)> {
+    /// The aggregates that are recomputed when the extremum may have been removed.
+    fn ends(&self) -> impl Iterator<Item = (ColumnId, Extremum)> {
         let all = self.aggregates.iter();
         all.filter_map(|(aggregate, carried)| Some((aggregate.column, carried.end()?)))
     }
 
-    /// What is needed of each row: keys, and for what is carried on arguments that are null where a row does not count.
+    /// The columns that are needed of each row: keys, and the arguments of maintained aggregates,
+    /// null where a row does not count.
     fn of_rows(&self, blocks: &[Block]) -> String {
         let selects = blocks.iter().map(|block| {
             let names = block.names();
@@ -163,49 +170,48 @@ impl Groups {
                 .collect();
             for (aggregate, carried) in &self.aggregates {
                 let value = match carried {
-                    Carried::Asked => continue,
-                    Carried::Count => counted(aggregate, names),
+                    AggregateMaintenance::Asked => continue,
+                    AggregateMaintenance::Count => counted(aggregate, names),
                     _ => summed(aggregate, names),
                 };
                 list.push(format!("{value} AS {}", stage_column(aggregate.column)));
             }
-            // Values are multiplied by it: no integer of theirs may overflow.
+            // Values are multiplied by the weight: no integer may overflow.
             list.push(format!("({})::bigint AS {WEIGHT}", block.weight()));
             block.select(&list)
         });
         selects.collect::<Vec<_>>().join(" UNION ALL ")
     }
 
-    /// What changes of rows come to, group by group. No group is in it in which nothing changed. Where it `has_ends`, what came and went at
-    /// the ends is in it.
+    /// The changes by group; groups without changes are left out. With `has_ends`, the extrema of
+    /// added and of removed values are included.
     fn delta(
         &self,
         changes: &[Block],
-        (delta, has_ends): (&Delta<'_>, bool),
+        delta: &Delta<'_>,
+        has_ends: bool,
         with: &mut Vec<String>,
     ) -> String {
         let key_names = self.key.names();
-        // A value, its name, and the column of the table of which it has the type.
-        let mut list: Vec<(String, String, String)> = key_names
-            .iter()
-            .map(|name| (name.clone(), name.clone(), name.clone()))
-            .collect();
+        // A value, its name, and the column of the table whose type it has.
+        let key = |name: &String| (name.clone(), name.clone(), name.clone());
+        let mut list: Vec<_> = key_names.iter().map(key).collect();
         let mut add = |value: String, name: String| list.push((value, name.clone(), name));
         if self.key.is_hashed {
             add(self.key.hash("egret_all"), HASH.to_owned());
         }
-        let counting = match changes.iter().any(Block::is_weighted) {
-            true => Counting::Weighted,
-            false => Counting::Once,
+        let counting = if changes.iter().any(Block::is_weighted) {
+            RowMultiplicity::Weighted
+        } else {
+            RowMultiplicity::Once
         };
         add(counting.rows(), COUNT.to_owned());
         let mut moved = vec![format!("{} <> 0", counting.rows())];
         for (aggregate, carried) in &self.aggregates {
             let name = stage_column(aggregate.column);
             let columns = carried.columns(aggregate.column).into_iter();
-            for ((column, _), value) in
-                columns.zip(carried.of_rows(aggregate.column, &name, counting))
-            {
+            let values = carried.of_rows(aggregate.column, &name, counting);
+            for ((column, _), value) in columns.zip(values) {
                 moved.push(format!("{value} <> 0"));
                 add(value, column);
             }
@@ -222,20 +228,21 @@ impl Groups {
         }
         let mut rows = self.of_rows(changes);
         if !self.are_plain() {
-            // What is computed of a row is so once, however often it is used.
+            // OFFSET 0 has each expression evaluated once, however often it is used.
             rows.push_str(" OFFSET 0");
         }
         let rows = delta.raw(&rows, with);
-        let group = match key_names.is_empty() {
-            true => String::new(),
-            false => format!(" GROUP BY {}", key_names.join(", ")),
+        let group = if key_names.is_empty() {
+            String::new()
+        } else {
+            format!(" GROUP BY {}", key_names.join(", "))
         };
         let nulls = list.iter().map(|(.., like)| self.table.null_of(like));
         let nulls: Vec<String> = nulls.collect();
-        let moved = match self.asks() || key_names.is_empty() {
-            // Anything may have moved what is asked again, and the only group is there even if there are no rows.
-            true => String::new(),
-            false => format!(" HAVING {}", moved.join(" OR ")),
+        let moved = if self.asks() || key_names.is_empty() {
+            String::new()
+        } else {
+            format!(" HAVING {}", moved.join(" OR "))
         };
         format!(
             "SELECT {} FROM {rows} AS egret_all{group}{moved}{}",
@@ -247,7 +254,7 @@ impl Groups {
         )
     }
 
-    /// Brings the table up to date. `changes` are those of the rows, `now` the rows as they are.
+    /// Maintains the table. `changes` are those of the rows, `now` the current rows.
     pub fn apply(
         &self,
         types: &Types,
@@ -257,40 +264,41 @@ impl Groups {
     ) -> Statement {
         let mut with = Vec::new();
         let asking = match (self.asks_always(), self.asks()) {
-            (true, _) => Asking::Always,
-            (false, true) => Asking::AtEnds,
-            (false, false) => Asking::Never,
+            (true, _) => RecomputeScope::Always,
+            (false, true) => RecomputeScope::AtEnds,
+            (false, false) => RecomputeScope::Never,
         };
-        let has_ends = asking == Asking::AtEnds;
-        let of_groups = self.delta(changes, (delta, has_ends), &mut with);
+        let has_ends = asking == RecomputeScope::AtEnds;
+        let of_groups = self.delta(changes, delta, has_ends, &mut with);
         with.push(format!("egret_delta AS MATERIALIZED ({of_groups})"));
         Statement {
-            with: self.write(types, with, now, (delta.sink, asking)),
+            with: self.write(types, with, now, delta.sink, asking),
             is_over: delta.is_raw_over(),
-            wrong: Wrong::Rows,
+            wrong: ConsistencyCheck::Rows,
         }
     }
 
-    /// What brings the table up to date, behind what changed.
+    /// The common table expressions that write the table, after those of the changes.
     fn write(
         &self,
         types: &Types,
         mut with: Vec<String>,
         now: &[Block],
-        (sink, asking): (Option<&str>, Asking),
+        sink: Option<&str>,
+        asking: RecomputeScope,
     ) -> Vec<String> {
         let table = &self.table.name;
         let mut sources = format!(
             "egret_delta AS d LEFT JOIN {table} AS s ON {}",
             self.key.same(types, "s", "d")
         );
-        if asking == Asking::AtEnds {
+        if asking == RecomputeScope::AtEnds {
             with.push(format!(
                 "egret_at_end AS MATERIALIZED ({})",
                 self.at_end(types)
             ));
         }
-        if asking != Asking::Never {
+        if asking != RecomputeScope::Never {
             with.push(format!(
                 "egret_asked AS MATERIALIZED ({})",
                 self.asked(types, now, asking)
@@ -323,19 +331,21 @@ impl Groups {
         with
     }
 
-    /// How a table is asked about that is made anew.
-    fn asking_whole(&self) -> Asking {
-        match self.asks() {
-            true => Asking::Always,
-            false => Asking::Never,
+    /// Which groups are recomputed in a rebuild.
+    fn asking_whole(&self) -> RecomputeScope {
+        if self.asks() {
+            RecomputeScope::Always
+        } else {
+            RecomputeScope::Never
         }
     }
 
-    /// Whether a group is there afterwards: the only one always is.
+    /// Condition that a group remains; the only group without keys always does.
     fn lives(&self) -> String {
-        match self.keys.is_empty() {
-            true => "true".to_owned(),
-            false => format!("{COUNT} > 0"),
+        if self.keys.is_empty() {
+            "true".to_owned()
+        } else {
+            format!("{COUNT} > 0")
         }
     }
 
@@ -353,11 +363,12 @@ impl Groups {
             .collect();
         let all: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         let (all, lives) = (all.join(", "), self.lives());
-        let removed = match self.keys.is_empty() {
-            true => "SELECT WHERE false".to_owned(),
-            false => format!(
+        let removed = if self.keys.is_empty() {
+            "SELECT WHERE false".to_owned()
+        } else {
+            format!(
                 "DELETE FROM {table} AS s USING egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} <= 0 RETURNING 1"
-            ),
+            )
         };
         vec![
             format!("egret_removed AS ({removed})"),
@@ -376,18 +387,18 @@ impl Groups {
     /// Makes the table what `now` says, whatever it was: every group is asked again.
     pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
         let mut with = Vec::new();
-        let wanted = self.delta(now, (&Delta::default(), false), &mut with);
+        let wanted = self.delta(now, &Delta::default(), false, &mut with);
         let difference = self.difference(&wanted);
         with.push(format!("egret_delta AS MATERIALIZED ({difference})"));
         Statement {
-            with: self.write(types, with, now, (sink, self.asking_whole())),
+            with: self.write(types, with, now, sink, self.asking_whole()),
             is_over: None,
-            wrong: Wrong::Rows,
+            wrong: ConsistencyCheck::Rows,
         }
     }
 
-    /// What is to be there less what is there, group by group. They are brought together by GROUP BY, which finds nulls and
-    /// values that have no hash.
+    /// What is to be there less what is there, group by group. They are brought together by GROUP
+    /// BY, which finds nulls and values that have no hash.
     fn difference(&self, wanted: &str) -> String {
         let mut keys = self.key.names();
         keys.extend(self.key.is_hashed.then(|| HASH.to_owned()));
@@ -403,9 +414,10 @@ impl Groups {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        let group = match keys.is_empty() {
-            true => String::new(),
-            false => format!(" GROUP BY {}", keys.join(", ")),
+        let group = if keys.is_empty() {
+            String::new()
+        } else {
+            format!(" GROUP BY {}", keys.join(", "))
         };
         format!(
             "SELECT {} FROM (SELECT {} FROM ({wanted}) AS n UNION ALL SELECT {} FROM {}) AS egret_all{group}",

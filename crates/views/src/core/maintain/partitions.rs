@@ -1,49 +1,55 @@
-//! Stages that keep rows with window functions over their partitions.
+//! Stages of rows with window functions over their partitions.
 //!
-//! One row that changes may change what is said of any other of its partition, and of none outside. So a partition in which something
-//! changed is computed anew, from all of its rows, and what differs from what is kept of it is written.
+//! A changed row may change the results of all rows of its partition, and of none outside. So a
+//! partition with changes is recomputed from all of its rows, and the rows that differ from the
+//! stored ones are written.
 
 use std::collections::BTreeSet;
 
+use super::delta::{Delta, consolidated};
 use super::key::{HASH, Key};
-use super::rows::Rows;
-use super::{COUNT, Delta, Statement, Types, consolidated};
-use crate::core::analyse::stage_column;
-use crate::core::expression::{ColumnId, Expression, Names};
+use super::rows::RowStage;
+use super::statement::Statement;
+use super::table::COUNT;
+use crate::core::column_types::Types;
+use crate::core::expression::{ColumnId, Expression, Names, stage_column};
 use crate::core::sql::{Block, WEIGHT, each, union};
 
-/// The partitions in which something changed.
+/// Common table expression of the partitions with changes.
 const TOUCHED: &str = "egret_touched";
 
-/// A stage of partitions.
+/// A stage of rows with window functions.
 #[derive(Clone, Debug)]
-pub struct Partitions {
-    /// Where its rows are kept.
-    pub rows: Rows,
-    /// What rows of a partition have in common, as expressions of what is read.
+pub struct WindowStage {
+    /// The stored rows, with their table.
+    pub rows: RowStage,
+    /// The PARTITION BY expressions, over the stage's input.
     pub keys: Vec<Expression>,
     by: Key,
-    /// What is computed over them.
+    /// Columns and calls of the window functions.
     pub windows: Vec<(ColumnId, Expression)>,
     filter: Option<Expression>,
 }
 
-impl Partitions {
+impl WindowStage {
     /// A stage with its table, whose rows are told apart by `key`, if by anything.
     pub fn new(
-        (name, key): (&str, Option<Vec<ColumnId>>),
+        name: &str,
+        key: Option<Vec<ColumnId>>,
         by: Vec<ColumnId>,
         windows: Vec<(ColumnId, Expression)>,
         filter: Option<Expression>,
-        (columns, types): (&[ColumnId], &Types),
+        columns: &[ColumnId],
+        types: &Types,
     ) -> Self {
-        let mut rows = Rows::new(name, columns, key, types);
+        let mut rows = RowStage::new(name, columns, key, types);
         let keys = by.iter().map(|id| Expression::column(*id)).collect();
         let by = Key::new(by, types);
         if !by.columns.is_empty() {
-            rows.table.also_indexed = Some(match by.is_hashed {
-                true => format!("({})", by.hash_index()),
-                false => by.hash_index(),
+            rows.table.also_indexed = Some(if by.is_hashed {
+                format!("({})", by.hash_index())
+            } else {
+                by.hash_index()
             });
         }
         Self {
@@ -55,11 +61,12 @@ impl Partitions {
         }
     }
 
-    /// Brings the table up to date. `changes` are those of the rows that are read, `now` these as they are.
+    /// Maintains the table. `changes` are those of the input's rows, `now` its current rows.
     pub fn apply(
         &self,
         types: &Types,
-        (changes, now): (&[Block], &[Block]),
+        changes: &[Block],
+        now: &[Block],
         delta: &Delta<'_>,
     ) -> Statement {
         let table = &self.rows.table;
@@ -70,8 +77,12 @@ impl Partitions {
         };
         let now = self.computed(now, &of("a"));
         let count = table.count.map_or("1".to_owned(), |_| format!("s.{COUNT}"));
-        let kept = self.rows.columns.iter();
-        let kept: Vec<String> = kept.map(|id| format!("s.{}", stage_column(*id))).collect();
+        let kept: Vec<String> = self
+            .rows
+            .columns
+            .iter()
+            .map(|id| format!("s.{}", stage_column(*id)))
+            .collect();
         let from = format!(
             "SELECT {list}, 1::bigint AS {WEIGHT} FROM ({now}) AS egret_now \
              UNION ALL SELECT {}, -{count} FROM {} AS s{}",
@@ -95,9 +106,10 @@ impl Partitions {
         let changes = format!("({})", union(changes, &read));
         let changes = consolidated(types, &read, &changes);
         let mut list = self.by.names();
-        let group = match list.is_empty() {
-            true => " LIMIT 1".to_owned(),
-            false => format!(" GROUP BY {}", list.join(", ")),
+        let group = if list.is_empty() {
+            " LIMIT 1".to_owned()
+        } else {
+            format!(" GROUP BY {}", list.join(", "))
         };
         if self.by.is_hashed {
             list.push(format!("{} AS {HASH}", self.by.hash("d")));
@@ -108,7 +120,7 @@ impl Partitions {
         )
     }
 
-    /// The columns that are needed of what is read.
+    /// The input columns that are needed.
     fn read(&self) -> Vec<ColumnId> {
         read(
             &self.by.columns,
@@ -118,14 +130,17 @@ impl Partitions {
         )
     }
 
-    /// The SELECT of what is to be kept of the rows for which a condition is true, or of all.
+    /// A SELECT of the rows to store, for input rows that satisfy a condition, or for all.
     fn computed(&self, blocks: &[Block], condition: &str) -> String {
         let computed = computed(blocks, &self.read(), &self.windows, condition);
         match &self.filter {
             None => computed,
             Some(filter) => {
-                let inner = self.windows.iter().map(|(id, _)| *id).chain(self.read());
-                let inner: Names = inner
+                let inner: Names = self
+                    .windows
+                    .iter()
+                    .map(|(id, _)| *id)
+                    .chain(self.read())
                     .map(|id| (id, format!("w.{}", stage_column(id))))
                     .collect();
                 format!(
@@ -137,7 +152,7 @@ impl Partitions {
         }
     }
 
-    /// Makes the table what `now` says, whatever it was.
+    /// Makes the table equal to `now`, whatever it contains.
     pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
         let list = names(&self.rows.columns);
         let now = self.computed(now, "");
@@ -151,7 +166,7 @@ fn names(columns: &[ColumnId]) -> String {
     names.join(", ")
 }
 
-/// The columns that a stage of partitions needs of what it reads.
+/// The input columns that a stage of partitions needs.
 pub fn read(
     by: &[ColumnId],
     windows: &[(ColumnId, Expression)],
@@ -166,7 +181,7 @@ pub fn read(
     all.into_iter().filter(is_read).collect()
 }
 
-/// The SELECT of rows, each as often as it is there, with what is computed over them.
+/// A SELECT of rows, repeated by their weights, with the window functions over them.
 pub fn computed(
     blocks: &[Block],
     read: &[ColumnId],

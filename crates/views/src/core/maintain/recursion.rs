@@ -1,44 +1,53 @@
 //! Stages that keep all rows that come of some, and of what comes of these.
 //!
-//! With `B` for the rows that a recursion begins with and `S(r)` for those that come of rows `r` in one step, what is kept is the least `R`
-//! with `R = B + S(R)`. A step takes its rows one by one (`S(r + q) = S(r) + S(q)`), so that all that changed is
+//! With `B` for the rows that a recursion begins with and `S(r)` for those that come of rows `r` in
+//! one step, what is kept is the least `R` with `R = B + S(R)`. A step takes its rows one by one
+//! (`S(r + q) = S(r) + S(q)`), so that all that changed is
 //!
 //! ```text
 //! ΔR = T + S_new(ΔR)    where T = ΔB + ΔS(R_old)
 //! ```
 //!
-//! the changes of the step being those of the tables in it. With UNION ALL rows are a multiset with weights, and this is a recursion itself.
-//! It may have to end where it does not by itself: what went in one place may have to go round in a circle that came in another. Then there
-//! are more rows than may be, and the stage is computed anew.
+//! the changes of the step being those of the tables in it. With UNION ALL rows are a multiset with
+//! weights, and this is a recursion itself. It may have to end where it does not by itself: what
+//! went in one place may have to go round in a circle that came in another. Then there are more
+//! rows than may be, and the stage is computed anew.
 //!
-//! With UNION a row is there once, and goes when nothing is left that it comes of. Rows of a circle come of each other, and how often a row
-//! comes of others does not say whether it is there. It is kept nevertheless, as the count of each row: with it everything is found by
-//! looking forward from what changed. In one statement
+//! With UNION a row is there once, and goes when nothing is left that it comes of. Rows of a circle
+//! come of each other, and how often a row comes of others does not say whether it is there. It is
+//! kept nevertheless, as the count of each row: with it everything is found by looking forward from
+//! what changed. In one statement
 //!
-//! 1. *gone* is every row that may not be there any more: which came of something that went, or in the old state of rows that are gone;
+//! 1. *gone* is every row that may not be there any more: which came of something that went, or in
+//!    the old state of rows that are gone;
 //! 2. *less* is how often rows come of what is left, more than before: `T - S_new(gone)`;
-//! 3. *back* are those that are not left and come of what is left, by their counts, or of others that are back, in the new state;
+//! 3. *back* are those that are not left and come of what is left, by their counts, or of others
+//!    that are back, in the new state;
 //! 4. counts change by *less* and `S_new(back)`: a row whose count is 0 is not there any more.
 //!
-//! Where values that are equal look different, which of them a UNION takes is open, and what comes of it: such a stage is computed anew,
-//! and what differs is written.
+//! Where values that are equal look different, which of them a UNION takes is open, and what comes
+//! of it: such a stage is computed anew, and what differs is written.
 
 use std::collections::BTreeMap;
 
-use super::rows::Rows;
-use super::{COUNT, Delta, HASH, Statement, Types};
-use crate::core::analyse::{column_of_stage, equalities, stage_column};
-use crate::core::expression::{ColumnId, Expression};
+use super::delta::Delta;
+use super::key::HASH;
+use super::rows::RowStage;
+use super::statement::Statement;
+use super::table::COUNT;
+use crate::core::analyse::equalities;
+use crate::core::column_types::Types;
+use crate::core::expression::{ColumnId, Expression, column_of_stage, stage_column};
 use crate::core::sql::{Block, Generator, SourceSql, WEIGHT, union};
 use crate::core::tree::{Node, Source};
 
-/// What a recursion has reached so far.
+/// Common table expression of the rows that the recursion has reached.
 const REACHED: &str = "egret_reached";
 
-/// What it has reached last, by a name that may stand in several places.
+/// The rows of its last step, by a name that may occur several times.
 const WORKING: &str = "egret_working";
 
-/// Types whose values are never longer than an index takes.
+/// Types whose values always fit into an index entry.
 const SHORT: [&str; 8] = [
     "smallint",
     "integer",
@@ -50,44 +59,45 @@ const SHORT: [&str; 8] = [
     "timestamp with time zone",
 ];
 
-/// A stage of a recursion.
+/// A stage of a recursive query.
 #[derive(Clone, Debug)]
-pub struct Recursion {
-    /// Where its rows are kept.
-    pub rows: Rows,
-    how: How,
+pub struct RecursionStage {
+    /// The stored rows, with their table.
+    pub rows: RowStage,
+    how: RecursionMode,
 }
 
-/// How it is kept.
+/// How the rows of a recursion are maintained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// A row is there as often as it comes of others.
+enum RecursionMode {
+    /// UNION ALL: a row is there as often as it is derived.
     Each,
-    /// A row is there once.
+    /// UNION: a row is there once.
     Once,
-    /// The same, where values that are equal may look different.
+    /// UNION with equal values that look different: the stage is recomputed.
     Anew,
 }
 
-/// What a recursion reads: its operators, and all sources with the stage itself.
-type Read<'a> = (&'a Node, &'a BTreeMap<Source, SourceSql>);
+/// Operators of a recursion, and all sources including the stage itself.
+type RecursionInput<'a> = (&'a Node, &'a BTreeMap<Source, SourceSql>);
 
-impl Recursion {
+impl RecursionStage {
     /// A stage with its table.
     pub fn new(
         name: &str,
-        (input, columns): (&Node, &[ColumnId]),
+        input: &Node,
+        columns: &[ColumnId],
         is_all: bool,
         types: &Types,
     ) -> Self {
         let are_exact = columns.iter().all(|id| types[id].is_exact);
         let how = match (is_all, are_exact) {
-            (true, _) => How::Each,
-            (false, true) => How::Once,
-            (false, false) => How::Anew,
+            (true, _) => RecursionMode::Each,
+            (false, true) => RecursionMode::Once,
+            (false, false) => RecursionMode::Anew,
         };
-        let mut rows = Rows::new(name, columns, None, types);
-        rows.is_once = how == How::Once;
+        let mut rows = RowStage::new(name, columns, None, types);
+        rows.is_once = how == RecursionMode::Once;
         let is_short = |id: &ColumnId| {
             let found = types.get(id);
             found.is_some_and(|found| SHORT.contains(&found.sql.as_str()))
@@ -97,32 +107,35 @@ impl Recursion {
         Self { rows, how }
     }
 
-    /// The column that says how often a row is there for others, if that is not once.
+    /// The column with the number of copies of a row; none if each row is there once.
     pub fn count(&self) -> Option<&'static str> {
-        (self.how == How::Each).then_some(COUNT)
+        (self.how == RecursionMode::Each).then_some(COUNT)
     }
 
-    /// Whether all of it is computed when something changes.
-    pub fn is_anew(&self) -> bool {
-        self.how == How::Anew
+    /// Whether the stage is recomputed after each change.
+    pub(crate) fn is_anew(&self) -> bool {
+        self.how == RecursionMode::Anew
     }
 
-    /// What is kept, in words.
+    /// Description of the maintenance, for explanations.
     pub fn keeps(&self) -> &'static str {
         match self.how {
-            How::Each => {
-                "rows of a recursion, each different one once with a count: carried on by what changed"
+            RecursionMode::Each => {
+                "rows of a recursion, each distinct one stored once with a count: updated \
+                 incrementally"
             }
-            How::Once => {
-                "rows of a recursion, with how often each comes of others: carried on by what changed"
+            RecursionMode::Once => {
+                "rows of a recursion, each with the number of its derivations: updated \
+                 incrementally"
             }
-            How::Anew => {
-                "rows of a recursion, computed anew when something changes: equal values may look different"
+            RecursionMode::Anew => {
+                "rows of a recursion, recomputed on each change: equal values may look different"
             }
         }
     }
 
-    /// Sources, where the stage itself is read from an item of FROM, each row as often as a column says.
+    /// The sources, with the stage itself read from an item of FROM, and a column of it as the
+    /// weight.
     pub fn reading(
         &self,
         sources: &BTreeMap<Source, SourceSql>,
@@ -141,32 +154,39 @@ impl Recursion {
         sources
     }
 
-    /// Brings the table up to date. `changes` are those of what is read.
+    /// Maintains the table. `changes` are those of the input.
     pub fn apply(
         &self,
         types: &Types,
-        (input, sources, changes): (&Node, &BTreeMap<Source, SourceSql>, &[Block]),
+        input: &Node,
+        sources: &BTreeMap<Source, SourceSql>,
+        changes: &[Block],
         delta: &Delta<'_>,
     ) -> Statement {
         let differing = Delta {
             is_consolidated: false,
-            // What comes of the changes is not known.
+            // The number of derived changes is not known.
             expected: 0,
             ..*delta
         };
         let turned = union(changes, &self.rows.columns);
         match self.how {
-            How::Each => {
+            RecursionMode::Each => {
                 let from = self.multiplied(types, (input, sources), &turned);
                 self.rows.apply(types, &from, &differing)
             }
-            How::Once => self.counted(types, (input, sources), &turned, &differing),
-            How::Anew => self.rebuild(types, (input, sources), delta.sink),
+            RecursionMode::Once => self.counted(types, (input, sources), &turned, &differing),
+            RecursionMode::Anew => self.rebuild(types, (input, sources), delta.sink),
         }
     }
 
     /// All that comes of rows with weights, and these.
-    fn multiplied(&self, types: &Types, (input, sources): Read<'_>, first: &str) -> String {
+    fn multiplied(
+        &self,
+        types: &Types,
+        (input, sources): RecursionInput<'_>,
+        first: &str,
+    ) -> String {
         let sources = self.reading(sources, WORKING, Some(WEIGHT));
         let step = self.union(&Generator::new(&sources).rows(&side(input, 1)));
         let list = format!("{}, d.{WEIGHT}::bigint AS {WEIGHT}", self.typed(types));
@@ -177,12 +197,14 @@ impl Recursion {
         )
     }
 
-    /// All that comes of rows, each once, and these. A condition, behind a row called `d`, keeps others out.
+    /// All that comes of rows, each once, and these. A condition, behind a row called `d`, keeps
+    /// others out.
     fn closed(
         &self,
         types: &Types,
-        (input, sources): Read<'_>,
-        (first, condition): (&str, &str),
+        (input, sources): RecursionInput<'_>,
+        first: &str,
+        condition: &str,
     ) -> String {
         let sources = self.reading(sources, WORKING, None);
         let step = self.union(&Generator::new(&sources).rows(&side(input, 1)));
@@ -193,8 +215,14 @@ impl Recursion {
         )
     }
 
-    /// See the module: the counts of a recursion of UNION.
-    fn counted(&self, types: &Types, read: Read<'_>, turned: &str, delta: &Delta<'_>) -> Statement {
+    /// Maintains the counts of a UNION, as the module describes.
+    fn counted(
+        &self,
+        types: &Types,
+        read: RecursionInput<'_>,
+        turned: &str,
+        delta: &Delta<'_>,
+    ) -> Statement {
         let (input, sources) = read;
         let (list, table) = (self.rows.list(""), &self.rows.table.name);
         let of_gone = self.step_of(read, "egret_gone");
@@ -217,17 +245,18 @@ impl Recursion {
         let is_not_left = format!(
             " WHERE NOT EXISTS (SELECT FROM {table} AS s WHERE {kept} AND s.ctid NOT IN (SELECT egret_place FROM egret_gone))"
         );
-        let back = format!("({})", self.closed(types, read, (&seeds, &is_not_left)));
+        let back = format!("({})", self.closed(types, read, &seeds, &is_not_left));
         let over = |name: &str| {
             let most = delta.rows_max?;
             Some(format!("(SELECT count(*) FROM {name}) > {most}"))
         };
-        let is_over = over("egret_turned").zip(over("egret_back"));
-        let is_over = is_over.map(|(turned, back)| format!("({turned} OR {back})"));
-        let within = is_over
+        let is_over = over("egret_turned")
+            .zip(over("egret_back"))
+            .map(|(turned, back)| format!("({turned} OR {back})"));
+        let within: String = is_over
             .iter()
-            .map(|is_over| format!(" WHERE NOT {is_over}"));
-        let within: String = within.collect();
+            .map(|is_over| format!(" WHERE NOT {is_over}"))
+            .collect();
         let with = [
             format!("egret_turned AS MATERIALIZED {}", delta.limited(turned)),
             format!(
@@ -248,12 +277,12 @@ impl Recursion {
         let mut statement = self.rows.apply(types, &from, delta);
         statement.with.splice(0..0, with);
         let both = statement.is_over.take().zip(is_over);
-        statement.is_over = both.map(|(one, other)| format!("{other} OR {one}"));
+        statement.is_over = both.map(|(first, second)| format!("{second} OR {first}"));
         statement
     }
 
-    /// What comes in one step of rows that an item of FROM has, each once.
-    fn step_of(&self, (input, sources): Read<'_>, rows: &str) -> String {
+    /// The rows that one step derives from those of an item of FROM, each taken once.
+    fn step_of(&self, (input, sources): RecursionInput<'_>, rows: &str) -> String {
         let sources = self.reading(sources, rows, None);
         self.union(&Generator::new(&sources).rows(&side(input, 1)))
     }
@@ -262,34 +291,38 @@ impl Recursion {
         union(blocks, &self.rows.columns)
     }
 
-    /// The columns of a row called `d`, of the types that they have: both parts of a recursion have to have the same.
+    /// The columns of a row called `d`, of the types that they have: both parts of a recursion have
+    /// to have the same.
     fn typed(&self, types: &Types) -> String {
         let columns = self.rows.columns.iter().map(|id| {
             let (name, found) = (stage_column(*id), &types[id]);
-            let collation = found.collation.iter();
-            let collation: String = collation.map(|one| format!(" COLLATE {one}")).collect();
+            let collation: String = found
+                .collation
+                .iter()
+                .map(|name| format!(" COLLATE {name}"))
+                .collect();
             format!("CAST(d.{name} AS {}){collation} AS {name}", found.sql)
         });
         columns.collect::<Vec<_>>().join(", ")
     }
 
-    /// Makes the table what is read now, whatever it was.
+    /// Makes the table equal to its input, whatever it contains.
     pub fn rebuild(
         &self,
         types: &Types,
-        (input, sources): Read<'_>,
+        (input, sources): RecursionInput<'_>,
         sink: Option<&str>,
     ) -> Statement {
         let first = self.union(&Generator::new(sources).rows(&side(input, 0)));
         let read = (input, sources);
         let list = self.rows.list("");
         match self.how {
-            How::Each => {
+            RecursionMode::Each => {
                 let now = self.multiplied(types, read, &first);
                 self.rows.rebuild(types, &now, sink)
             }
-            How::Once => {
-                let every = self.closed(types, read, (&first, ""));
+            RecursionMode::Once => {
+                let every = self.closed(types, read, &first, "");
                 let of_every = self.step_of(read, "egret_closed");
                 let now = format!(
                     "SELECT {list}, {WEIGHT} FROM ({first}) AS d UNION ALL SELECT {list}, {WEIGHT} FROM ({of_every}) AS d"
@@ -299,8 +332,8 @@ impl Recursion {
                 statement.with.insert(0, every);
                 statement
             }
-            How::Anew => {
-                let every = self.closed(types, read, (&first, ""));
+            RecursionMode::Anew => {
+                let every = self.closed(types, read, &first, "");
                 let now =
                     format!("SELECT {list}, 1::bigint AS {WEIGHT} FROM ({every}) AS egret_closed");
                 self.rows.rebuild(types, &now, sink)
@@ -309,7 +342,8 @@ impl Recursion {
     }
 }
 
-/// The columns of a recursion that its step compares with others: what changed there looks up by these what it is joined with.
+/// The columns of a recursion that its step compares with others: what changed there looks up by
+/// these what it is joined with.
 fn looked_up(input: &Node) -> Vec<ColumnId> {
     let mut scans = Vec::new();
     input.scans(&mut scans);
@@ -317,8 +351,10 @@ fn looked_up(input: &Node) -> Vec<ColumnId> {
     let columns: Vec<&(ColumnId, String)> = itself.flat_map(|(_, columns)| *columns).collect();
     let mut conditions = Vec::new();
     conditions_of(input, &mut conditions);
-    let sides = conditions.into_iter().flat_map(equalities);
-    let sides = sides.flat_map(|(one, other)| [one, other]);
+    let sides = conditions
+        .into_iter()
+        .flat_map(equalities)
+        .flat_map(|(left, right)| [left, right]);
     let compared = sides.filter(|side| !side.is_text).filter_map(|side| {
         let (_, name) = columns.iter().find(|(id, _)| Some(*id) == side.column)?;
         column_of_stage(name)
@@ -335,7 +371,7 @@ fn conditions_of<'a>(node: &'a Node, all: &mut Vec<&'a Expression>) {
     }
 }
 
-/// One input of a recursion: what it begins with (0), or what comes of the stage itself (1).
+/// One input of a recursion: the initial rows (0), or those derived from the stage itself (1).
 pub fn side(input: &Node, at: usize) -> Node {
     match input {
         Node::UnionAll { inputs, columns } => Node::UnionAll {

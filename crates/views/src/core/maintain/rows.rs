@@ -1,39 +1,39 @@
-//! Stages that keep rows.
+//! Stages of single rows.
 
+use super::delta::{Delta, are_same, consolidated, counted};
 use super::key::{HASH, Key};
-use super::{
-    COUNT, Delta, Statement, Table, Types, Wrong, are_same, consolidated, counted, declared,
-    identity,
-};
-use crate::core::analyse::stage_column;
-use crate::core::expression::ColumnId;
+use super::statement::{ConsistencyCheck, Statement};
+use super::table::{COUNT, Table};
+use crate::core::column_types::{Types, declared, identity};
+use crate::core::expression::{ColumnId, stage_column};
 use crate::core::sql::{WEIGHT, expecting};
 
-/// Of a key there is at most one row that came and one that went, and what went or changed was there.
-const BY_KEY: Wrong = Wrong::Counted {
+/// For each key there is at most one added and one removed row, and a removed or changed row was
+/// there.
+const BY_KEY: ConsistencyCheck = ConsistencyCheck::Counted {
     list: "count(*) FILTER (WHERE is_odd) AS odd, count(*) FILTER (WHERE egret_kind = 2) AS went, \
            count(*) FILTER (WHERE egret_kind = 3) AS stayed",
     of: "egret_sided",
     wrong: "odd + abs(went - removed) + abs(stayed - changed)",
 };
 
-/// How many rows changed, before those that take each other away are brought together.
+/// Column with the number of changes, before opposite ones are merged.
 const ROWS: &str = "egret_rows";
 
-/// A stage of rows.
+/// A stage that stores single rows.
 #[derive(Clone, Debug)]
-pub struct Rows {
-    /// What is kept of each.
+pub struct RowStage {
+    /// The columns that are stored.
     pub columns: Vec<ColumnId>,
-    /// The columns of these that tell them apart, if there are such.
+    /// The key among these columns, if the rows have one.
     pub key: Option<Key>,
-    /// Where they are kept.
+    /// The table that stores the rows.
     pub table: Table,
-    /// Whether those who read it see each row once, whatever its count.
+    /// Whether readers of the stage see each row once, whatever its count.
     pub is_once: bool,
 }
 
-impl Rows {
+impl RowStage {
     /// A stage with its table.
     pub fn new(
         name: &str,
@@ -85,7 +85,7 @@ impl Rows {
             .join(", ")
     }
 
-    /// Brings the table up to date. `from` is a SELECT of what changed.
+    /// Maintains the table. `from` is a SELECT of the changes.
     pub fn apply(&self, types: &Types, from: &str, delta: &Delta<'_>) -> Statement {
         match &self.key {
             Some(key) => self.by_key(types, key, from, delta),
@@ -93,7 +93,8 @@ impl Rows {
         }
     }
 
-    /// What changed, with what is [`expecting`]: `consolidated` has the columns of the stage, the weight and these others.
+    /// What changed, with what is [`expecting`]: `consolidated` has the columns of the stage, the
+    /// weight and these others.
     fn delta(&self, consolidated: &str, others: &[&str], expected: u64) -> String {
         let columns = self.columns.iter().map(|id| stage_column(*id));
         let nulls = columns.map(|name| self.table.null_of(&name));
@@ -112,8 +113,9 @@ impl Rows {
         )
     }
 
-    /// What changed is put beside each other by key, in one pass and without a join: a row that came and one that went are an update.
-    /// Where there may be too many they are counted in the same pass, and rows that took each other away stay in it, of no kind.
+    /// What changed is put beside each other by key, in one pass and without a join: a row that
+    /// came and one that went are an update. Where there may be too many they are counted in the
+    /// same pass, and rows that took each other away stay in it, of no kind.
     fn by_key(&self, types: &Types, key: &Key, from: &str, delta: &Delta<'_>) -> Statement {
         let list = self.list("");
         let limited = delta.limited(from);
@@ -160,15 +162,19 @@ impl Rows {
         let set: Vec<String> = others
             .map(|id| format!("{name} = d.{name}", name = stage_column(*id)))
             .collect();
-        let changed = match set.is_empty() {
-            true => "SELECT WHERE false".to_owned(),
-            false => format!(
+        let changed = if set.is_empty() {
+            "SELECT WHERE false".to_owned()
+        } else {
+            format!(
                 "UPDATE {table} AS s SET {} FROM egret_sided AS d WHERE d.egret_kind = 3 AND {same}{within} RETURNING 1",
                 set.join(", "),
-            ),
+            )
         };
-        let hash = key.is_hashed.then_some(HASH);
-        let hash = hash.map(|name| format!(", {name}")).unwrap_or_default();
+        let hash = key
+            .is_hashed
+            .then_some(HASH)
+            .map(|name| format!(", {name}"))
+            .unwrap_or_default();
         [
             format!(
                 "egret_removed AS (DELETE FROM {table} AS s USING egret_sided AS d WHERE d.egret_kind = 2 AND {same}{within} RETURNING 1)"
@@ -180,8 +186,9 @@ impl Rows {
         ]
     }
 
-    /// A row for each key of which something changed, with what came. Its kind is 1 where a row came, 2 where one went, and 3 where both did:
-    /// of one kind the planner expects few, and looks for them by their keys.
+    /// A row for each key of which something changed, with what came. Its kind is 1 where a row
+    /// came, 2 where one went, and 3 where both did: of one kind the planner expects few, and looks
+    /// for them by their keys.
     fn sided(&self, types: &Types, key: &Key, delta: &Delta<'_>) -> String {
         let came = format!("FILTER (WHERE d.{WEIGHT} > 0)");
         let went = format!("FILTER (WHERE d.{WEIGHT} < 0)");
@@ -214,14 +221,12 @@ impl Rows {
             }
             None => String::new(),
         };
-        let group = match key.columns.is_empty() {
-            // Without a row there is no group.
-            true => "HAVING count(*) > 0".to_owned(),
-            false => {
-                let names = key.names();
-                let names: Vec<String> = names.iter().map(|name| format!("d.{name}")).collect();
-                format!("GROUP BY {}", names.join(", "))
-            }
+        let group = if key.columns.is_empty() {
+            "HAVING count(*) > 0".to_owned()
+        } else {
+            let names = key.names();
+            let names: Vec<String> = names.iter().map(|name| format!("d.{name}")).collect();
+            format!("GROUP BY {}", names.join(", "))
         };
         format!(
             "SELECT {}, (count(*) {came} > 0)::integer + 2 * (count(*) {went} > 0)::integer AS egret_kind, \
@@ -231,13 +236,14 @@ impl Rows {
         )
     }
 
-    /// Each row that changed is looked for by a hash of all it has.
+    /// Finds each changed row by a hash of all its columns.
     fn by_content(&self, types: &Types, from: &str, delta: &Delta<'_>) -> Statement {
         let mut with = Vec::new();
         let raw = delta.raw(from, &mut with);
-        let consolidated = match delta.is_consolidated {
-            true => format!("SELECT {}, {WEIGHT} FROM {raw} AS egret_all", self.list("")),
-            false => consolidated(types, &self.columns, &raw),
+        let consolidated = if delta.is_consolidated {
+            format!("SELECT {}, {WEIGHT} FROM {raw} AS egret_all", self.list(""))
+        } else {
+            consolidated(types, &self.columns, &raw)
         };
         with.push(self.delta(&consolidated, &[], delta.expected));
         let table = &self.table.name;
@@ -255,14 +261,17 @@ impl Rows {
             list = self.list(""),
             seen = if self.is_once { " WHERE false" } else { "" },
         ));
-        with.extend(delta.sink.map(|sink| match self.is_once {
-            true => self.told_once(sink),
-            false => self.told(sink, ""),
+        with.extend(delta.sink.map(|sink| {
+            if self.is_once {
+                self.told_once(sink)
+            } else {
+                self.told(sink, "")
+            }
         }));
         Statement {
             with,
             is_over: delta.is_raw_over(),
-            wrong: Wrong::Rows,
+            wrong: ConsistencyCheck::Rows,
         }
     }
 
@@ -276,7 +285,7 @@ impl Rows {
         )
     }
 
-    /// Whether a row `s` of the table looks like a row `d`.
+    /// Condition that a row `s` of the table looks like a row `d`.
     pub(super) fn same(&self, types: &Types) -> String {
         let pairs = self.columns.iter().map(|id| {
             let name = stage_column(*id);
@@ -297,7 +306,7 @@ impl Rows {
         )
     }
 
-    /// Makes the table what `now`, a SELECT of all rows, says, whatever it was.
+    /// Makes the table equal to `now`, a SELECT of all rows, whatever it contains.
     pub fn rebuild(&self, types: &Types, now: &str, sink: Option<&str>) -> Statement {
         let (list, table) = (self.list(""), &self.table.name);
         let count = self.table.count.unwrap_or("1");

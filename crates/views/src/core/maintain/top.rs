@@ -1,49 +1,57 @@
-//! Stages that keep the first rows of an order.
+//! Stages that store the first rows of an order.
 //!
-//! What is kept are all rows up to an *edge*, if there are more: the last of those that were kept when they were last filled up, by an order in which no two
-//! different rows are the same: what the user sorts by, and then the key, or else what rows look like. What changed beyond the edge does not
-//! matter, what changed before it is applied. When too few are left, the first are asked of all rows again; when there are too many, of
-//! those that are kept.
+//! All rows up to an *edge* are stored, if there are more: the edge is the last row that was stored
+//! when the stage was filled, in a total order by the user's ORDER BY and then the key, or else how
+//! rows look. Changes beyond the edge are ignored, those before it are applied. If too few rows are
+//! left, the stage is filled again from all rows; if there are too many, from the stored ones.
 
-use super::rows::Rows;
-use super::{COUNT, Delta, Statement, Types, consolidated, identity};
-use crate::core::analyse::stage_column;
-use crate::core::expression::ColumnId;
+use super::delta::{Delta, consolidated};
+use super::rows::RowStage;
+use super::statement::Statement;
+use super::table::COUNT;
+use crate::core::column_types::{Types, identity};
+use crate::core::expression::{ColumnId, stage_column};
 use crate::core::sql::{Block, WEIGHT, union};
 
-/// So many rows more than wanted are kept at least when they are filled up; for many wanted, as many more.
+/// Least number of spare rows when the stage is filled; for a large limit, as many as the limit.
 const RESERVE_MIN: u64 = 200;
 
 /// A stage of the first rows.
 #[derive(Clone, Debug)]
-pub struct Top {
-    /// Where they are kept.
-    pub rows: Rows,
-    /// So many there are at least.
+pub struct TopKStage {
+    /// The stored rows, with their table.
+    pub rows: RowStage,
+    /// Least number of rows that must be stored.
     pub wanted: u64,
     order: Vec<String>,
     edge: String,
 }
 
-impl Top {
+impl TopKStage {
     /// A stage with its table, whose rows are told apart by `key`, if by anything.
     pub fn new(
-        (name, key): (&str, Option<Vec<ColumnId>>),
-        (order, wanted): (Vec<(ColumnId, String)>, u64),
-        (columns, types): (&[ColumnId], &Types),
+        name: &str,
+        key: Option<Vec<ColumnId>>,
+        order: Vec<(ColumnId, String)>,
+        wanted: u64,
+        columns: &[ColumnId],
+        types: &Types,
     ) -> Self {
-        let order = order.iter();
         let mut order: Vec<String> = order
+            .iter()
             .map(|(id, how)| format!("{}{how}", stage_column(*id)))
             .collect();
         match &key {
             Some(key) => order.extend(key.iter().map(|id| stage_column(*id))),
-            None => order.extend(columns.iter().map(|id| match types[id].is_exact {
-                true => format!("({})::text COLLATE \"C\"", stage_column(*id)),
-                false => identity(types, *id, &stage_column(*id)),
+            None => order.extend(columns.iter().map(|id| {
+                if types[id].is_exact {
+                    format!("({})::text COLLATE \"C\"", stage_column(*id))
+                } else {
+                    identity(types, *id, &stage_column(*id))
+                }
             })),
         }
-        let mut rows = Rows::new(name, columns, key, types);
+        let mut rows = RowStage::new(name, columns, key, types);
         let edge = name.replacen(".view_", ".edge_", 1);
         rows.table.edge = Some(edge.clone());
         Self {
@@ -54,7 +62,7 @@ impl Top {
         }
     }
 
-    /// So many are kept when they are filled up.
+    /// Number of rows that are stored when the stage is filled.
     pub fn filled(&self) -> u64 {
         self.wanted.saturating_add(self.wanted.max(RESERVE_MIN))
     }
@@ -65,25 +73,26 @@ impl Top {
     }
 
     fn order(&self) -> String {
-        match self.order.is_empty() {
-            // There is one row at most.
-            true => "(SELECT 1)".to_owned(),
-            false => self.order.join(", "),
+        if self.order.is_empty() {
+            "(SELECT 1)".to_owned()
+        } else {
+            self.order.join(", ")
         }
     }
 
-    /// The rows that are kept, with how often each is there.
+    /// The stored rows with their weights.
     fn kept(&self, sign: &str) -> String {
         let count = self.rows.table.count.map_or("1::bigint", |_| COUNT);
         let (list, table) = (self.list(), &self.rows.table.name);
         format!("SELECT {list}, {sign}{count} AS {WEIGHT} FROM {table}")
     }
 
-    /// Brings the table up to date. `changes` are those of the rows that are read, `now` these as they are.
+    /// Maintains the table. `changes` are those of the input's rows, `now` its current rows.
     pub fn apply(
         &self,
         types: &Types,
-        (changes, now): (&[Block], &[Block]),
+        changes: &[Block],
+        now: &[Block],
         delta: &Delta<'_>,
     ) -> Statement {
         let columns = &self.rows.columns;
@@ -132,13 +141,15 @@ impl Top {
         self.written(types, with, &from, delta)
     }
 
-    /// The SELECT of all rows, each once. With an index on what is sorted by only the first of them are read, if they have a key.
+    /// The SELECT of all rows, each once. With an index on what is sorted by only the first of them
+    /// are read, if they have a key.
     fn every(&self, types: &Types, now: &[Block]) -> String {
         let columns = &self.rows.columns;
         let every = union(now, columns);
-        match self.rows.key.is_some() && !now.iter().any(Block::is_weighted) {
-            true => every,
-            false => consolidated(types, columns, &format!("({every})")),
+        if self.rows.key.is_some() && !now.iter().any(Block::is_weighted) {
+            every
+        } else {
+            consolidated(types, columns, &format!("({every})"))
         }
     }
 
@@ -167,7 +178,7 @@ impl Top {
     ) -> Statement {
         let differing = Delta {
             is_consolidated: false,
-            // Most of what changed is beyond the edge.
+            // Most changes are beyond the edge.
             expected: 0,
             ..*delta
         };
@@ -176,7 +187,7 @@ impl Top {
         statement
     }
 
-    /// Makes the table what `now` says, whatever it was.
+    /// Makes the table equal to `now`, whatever it contains.
     pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
         let with = self.filling(&self.every(types, now), "true").to_vec();
         let from = format!("SELECT * FROM egret_first UNION ALL {}", self.kept("-"));

@@ -1,8 +1,8 @@
 //! Outer joins: the rows that match nothing.
 
-use super::{Block, Generator, Named, WEIGHT, union};
-use crate::core::analyse::{equal_part, stage_column};
-use crate::core::expression::{ColumnId, Expression, Names};
+use super::{Block, Generator, NamedSubquery, WEIGHT, union};
+use crate::core::analyse::equal_part;
+use crate::core::expression::{ColumnId, Expression, Names, stage_column};
 use crate::core::tree::{JoinKind, Node};
 
 /// The number of a row.
@@ -45,7 +45,8 @@ impl Generator<'_> {
         Block::of(item, names, weighs.then_some(weight))
     }
 
-    /// What changed among the rows of `left` that match nothing in `right`, whose columns are null then.
+    /// What changed among the rows of `left` that match nothing in `right`, whose columns are null
+    /// then.
     pub(super) fn changes_of_unmatched(
         &mut self,
         left: &Node,
@@ -54,16 +55,13 @@ impl Generator<'_> {
     ) -> Vec<Block> {
         let mut all = Vec::new();
         for changes in self.changes(left) {
-            let (block, none) = match self.is_changed(right) {
-                true => {
-                    let (block, matches) = self.with_matches_before(changes, right, condition);
-                    (block, format!("{matches} = 0"))
-                }
-                false => {
-                    let others = self.rows(right);
-                    let exists = self.exists(&others, changes.names(), condition);
-                    (changes, format!("NOT {exists}"))
-                }
+            let (block, none) = if self.is_changed(right) {
+                let (block, matches) = self.with_matches_before(changes, right, condition);
+                (block, format!("{matches} = 0"))
+            } else {
+                let others = self.rows(right);
+                let exists = self.exists(&others, changes.names(), condition);
+                (changes, format!("NOT {exists}"))
             };
             let rows = self.named(&[block.only(none)]);
             all.push(self.with_nulls(&rows, right));
@@ -75,9 +73,14 @@ impl Generator<'_> {
         all
     }
 
-    /// The rows of `left` that match something that changed in `right`, with a weight that says whether they came to match nothing (1) or
-    /// to match something (-1).
-    pub(super) fn turned(&mut self, left: &Node, right: &Node, condition: &Expression) -> Named {
+    /// The rows of `left` that match something that changed in `right`, with a weight that says
+    /// whether they came to match nothing (1) or to match something (-1).
+    pub(super) fn turned(
+        &mut self,
+        left: &Node,
+        right: &Node,
+        condition: &Expression,
+    ) -> NamedSubquery {
         let changes = self.changes(right);
         let rows = self.rows(left);
         let rows = self.named(&rows);
@@ -87,7 +90,7 @@ impl Generator<'_> {
             let equal = self.exists(&changes, &rows.names, &equal);
             touched = format!("{equal} AND {touched}");
         }
-        let counted = self.counted((&rows, &format!(" WHERE {touched}")), right, condition);
+        let counted = self.counted(&rows, &format!(" WHERE {touched}"), right, condition);
         let alias = self.alias();
         let columns: Vec<String> = rows.names.keys().map(|id| stage_column(*id)).collect();
         let item = format!(
@@ -96,7 +99,7 @@ impl Generator<'_> {
             counted.item
         );
         let name = |id: &_| (*id, format!("{alias}.{}", stage_column(*id)));
-        Named {
+        NamedSubquery {
             item,
             names: rows.names.keys().map(name).collect(),
             weight: format!("{alias}.{WEIGHT}"),
@@ -111,20 +114,22 @@ impl Generator<'_> {
         condition: &Expression,
     ) -> (Block, String) {
         let rows = self.named(&[changes]);
-        let counted = self.counted((&rows, ""), right, condition);
+        let counted = self.counted(&rows, "", right, condition);
         let alias = counted.weight;
         let block = Block::of(counted.item, counted.names, Some(format!("{alias}.{ROWS}")));
         (block, format!("{alias}.{NOW} - {alias}.{MORE}"))
     }
 
-    /// Rows for which something is true, each with how often it is there, how much of `right` it matches, and how much of what changed
-    /// there. The latter are counted in one join: each might match any. The weight is the name by which these are known.
+    /// Rows for which something is true, each with how often it is there, how much of `right` it
+    /// matches, and how much of what changed there. The latter are counted in one join: each might
+    /// match any. The weight is the name by which these are known.
     fn counted(
         &mut self,
-        (rows, only): (&Named, &str),
+        rows: &NamedSubquery,
+        only: &str,
         right: &Node,
         condition: &Expression,
-    ) -> Named {
+    ) -> NamedSubquery {
         let changes = self.changes(right);
         let more = self.named(&changes);
         let (numbered, grouped, alias) = (self.alias(), self.alias(), self.alias());
@@ -150,7 +155,7 @@ impl Generator<'_> {
              GROUP BY {numbered}.{ROW}) AS {grouped} OFFSET 0) AS {alias}",
             more.weight, rows.weight, rows.item, more.item,
         );
-        Named {
+        NamedSubquery {
             item,
             names: of(&alias),
             weight: alias,
@@ -158,7 +163,7 @@ impl Generator<'_> {
     }
 
     /// Rows beside nulls of the types that the other side has.
-    fn with_nulls(&mut self, rows: &Named, other: &Node) -> Block {
+    fn with_nulls(&mut self, rows: &NamedSubquery, other: &Node) -> Block {
         let others = self.rows(other);
         let nothing = self.named(&others);
         let item = format!("{} LEFT JOIN {} ON false", rows.item, nothing.item);

@@ -1,13 +1,15 @@
 //! Rows for which something is true that the clock is in.
 //!
-//! With `σ_T` for the rows of which it is true at the moment `T`, a refresh at `T1` finds of rows `r` what the one before, at `T0`, left:
+//! With `σ_T` for the rows of which it is true at the moment `T`, a refresh at `T1` finds of rows
+//! `r` what the one before, at `T0`, left:
 //!
 //! ```text
 //! Δ = σ_T0(Δr) + Σ over r_new of ([true at T1] - [true at T0]) · row
 //! ```
 //!
-//! The rows of the sum are those that a comparison in the condition can have changed for: between what it was compared with at `T0` and
-//! what it is at `T1`, where an index finds them. Either may be the later one: clocks are set back.
+//! The rows of the sum are those that a comparison in the condition can have changed for: between
+//! what it was compared with at `T0` and what it is at `T1`, where an index finds them. Either may
+//! be the later one: clocks are set back.
 
 use super::{Block, Generator};
 use crate::core::expression::Expression;
@@ -58,13 +60,18 @@ fn passed(rows: Vec<Block>, node: &Node) -> Vec<Block> {
             let condition = condition.with(*clock, moment);
             format!("({} IS TRUE)", condition.operand(&block.names))
         });
-        let between = moments.iter().map(|moment| {
-            let value = moment.value.operand(&block.names);
-            let [one, other] =
-                [&now, &before].map(|at| moment.clock.with(*clock, at).sql(&block.names));
-            format!("({value} >= least({one}, {other}) AND {value} <= greatest({one}, {other}))")
-        });
-        let between = between.collect::<Vec<_>>().join(" OR ");
+        let between = moments
+            .iter()
+            .map(|moment| {
+                let value = moment.value.operand(&block.names);
+                let [one, other] =
+                    [&now, &before].map(|at| moment.clock.with(*clock, at).sql(&block.names));
+                format!(
+                    "({value} >= least({one}, {other}) AND {value} <= greatest({one}, {other}))"
+                )
+            })
+            .collect::<Vec<_>>()
+            .join(" OR ");
         block.filters.push(format!("({between})"));
         block.filters.push(format!("{is} <> {was}"));
         let weight = format!("({is}::integer - {was}::integer)::bigint");

@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::core::tree::Moment;
+use crate::core::tree::TemporalPredicate;
 
 fn source(rows: &str, changes: Option<&str>) -> SourceSql {
     SourceSql {
@@ -36,8 +36,8 @@ fn check(kind: JoinKind, changed: [bool; 2], expected: Expect) {
         (Source::Table(1), source("r", changed[1].then_some("dr"))),
     ]);
     let blocks = Generator::new(&sources).changes(&join(kind));
-    let selects = blocks.iter();
-    let selects: Vec<String> = selects
+    let selects: Vec<String> = blocks
+        .iter()
         .map(|block| union(std::slice::from_ref(block), &[ColumnId(1), ColumnId(2)]))
         .collect();
     expected.assert_eq(&selects.join("\n"));
@@ -94,7 +94,7 @@ fn what_time_changes_is_between_what_it_was_and_what_it_is() {
         }),
         clock: ColumnId(9),
         condition: Expression::read("\"egret$1\" > \"egret$9\""),
-        moments: vec![Moment {
+        moments: vec![TemporalPredicate {
             value: Expression::column(ColumnId(1)),
             clock: Expression::column(ColumnId(9)),
         }],

@@ -1,6 +1,6 @@
--- The role that views have whose maker names none: no superuser, nobody's login, and without members, so that nothing
--- that it owns is changed by anybody but a superuser. Its functions run what follows from users' queries: a function that is
--- SECURITY DEFINER cannot become another role. A later version of one gets another name.
+-- The role that owns views without a named owner. It is no superuser, cannot log in and has no members, so that only a
+-- superuser changes what it owns. Its functions run statements that follow from users' queries: a function that is
+-- SECURITY DEFINER cannot become another role. A later version of a function gets another name.
 DO $do$
 DECLARE
     member text;

@@ -104,7 +104,7 @@ async fn groups_that_are_computed_again_are_looked_up_by_a_key_without_nulls() {
     let shown = rig.views.show(&at("highest")).await.unwrap();
     let advice = shown.advice.unwrap();
     let reason =
-        "rows of public.orders are looked up by Customer when a group of them is computed again";
+        "rows of public.orders are looked up by Customer when one of their groups is recomputed";
     assert_eq!(advice[0].reason, reason);
     rig.run(&advice[0].statement).await;
     assert!(advised(&rig, "highest").await.is_empty());

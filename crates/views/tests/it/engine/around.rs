@@ -1,4 +1,5 @@
-//! What others do around views: with the tables, views and types they stand on, with triggers, and in schemas that are not theirs.
+//! What others do around views: with the tables, views and types they stand on, with triggers, and
+//! in schemas that are not theirs.
 
 use super::*;
 
@@ -164,7 +165,7 @@ async fn a_schema_that_somebody_else_has_made_is_not_read() {
     ))
     .await;
     assert!(rig.views.list(None).await.unwrap().is_empty());
-    let there = Address {
+    let there = ViewRef {
         database: Some(rig.database.name.clone()),
         ..at("any")
     };
@@ -177,7 +178,7 @@ async fn a_schema_that_somebody_else_has_made_is_not_read() {
 #[tokio::test]
 async fn a_lock_that_is_held_while_a_view_is_loaded_does_not_suspend_it() {
     let config = ViewsConfig {
-        lock_timeout: Span::ms(10),
+        lock_timeout: ConfigDuration::ms(10),
         ..ViewsConfig::default()
     };
     let rig = Rig::with(18, config.clone()).await;
@@ -224,7 +225,8 @@ async fn a_column_that_takes_the_name_of_another_is_read_anew() {
     assert_eq!(report.state, State::Suspended);
 }
 
-/// What creation refuses is found when it comes later, and a view whose rows nobody tells it of does not say that it is current.
+/// Alterations that creation would refuse are detected later, and a view whose source cannot be
+/// watched does not claim to be current.
 #[tokio::test]
 async fn tables_that_become_what_cannot_be_watched_suspend_their_views() {
     for change in [
@@ -266,7 +268,8 @@ async fn a_query_that_is_computed_as_a_whole_is_when_columns_are_exchanged() {
     rig.verify(&["ranks"]).await;
 }
 
-/// Locks on several tables are never waited for long while others are held: whoever writes to all of them would be ended.
+/// While locks are held, locks on further tables are waited for only briefly: a deadlock would end
+/// a writer to all of them.
 #[tokio::test]
 async fn a_view_is_made_and_refreshed_while_others_write_in_any_order() {
     let rig = Rig::new(18).await;

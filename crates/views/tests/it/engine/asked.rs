@@ -8,17 +8,14 @@ use super::*;
 async fn done(client: &Client, sql: &str) -> Result<(), String> {
     let request: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
     let asked = format!("SELECT egret.request_done({request})");
-    let is_done = async {
-        loop {
-            match client.query_one(&asked, &[]).await {
-                Ok(row) if row.get(0) => return Ok(()),
-                Ok(_) => tokio::task::yield_now().await,
-                Err(error) => return Err(egret_base::error::chain(&error).to_string()),
-            }
+    eventually("the request is done", async || {
+        match client.query_one(&asked, &[]).await {
+            Ok(row) if row.get(0) => Some(Ok(())),
+            Ok(_) => None,
+            Err(error) => Some(Err(egret_base::error::chain(&error).to_string())),
         }
-    };
-    let limit = Duration::from_secs(60);
-    tokio::time::timeout(limit, is_done).await.unwrap()
+    })
+    .await
 }
 
 /// A role that may ask, and its name.
@@ -184,12 +181,7 @@ async fn errors_are_told_to_those_whose_request_or_view_it_is() {
             Err(error) => Err(egret_base::error::chain(&error).to_string()),
         }
     };
-    let own = loop {
-        match told().await {
-            Ok(_) => tokio::task::yield_now().await,
-            Err(own) => break own,
-        }
-    };
+    let own = eventually("the request fails", async || told().await.err()).await;
     assert!(own.contains("ctid"), "{own}");
     rig.run(&format!(
         "RESET SESSION AUTHORIZATION; UPDATE egret.view SET reason = 'it quotes a row'; SET SESSION AUTHORIZATION {other}"
@@ -215,7 +207,8 @@ async fn errors_are_told_to_those_whose_request_or_view_it_is() {
     end(rig, &role).await;
 }
 
-/// Constants whose meaning depends on settings, and what they are in a session with [`FOREIGN_SETTINGS`].
+/// Constants whose meaning depends on settings, and what they are in a session with
+/// [`FOREIGN_SETTINGS`].
 const CONSTANTS: &str = "SELECT id, date '01/02/2020' AS day, interval '-1 2:03:04' AS span, \
     timestamptz '03/04/2020 12:00' AS moment FROM t WHERE d < date '01/02/2020'";
 const FOREIGN_SETTINGS: &str =
@@ -285,7 +278,8 @@ async fn constants_of_a_view_mean_what_the_settings_of_its_database_say() {
     assert_eq!((found.missing, found.extra), (0, 0));
 }
 
-/// A setting that the server refuses by now concerns the view that was made with it, and no other one over the same tables.
+/// A setting that the server refuses by now concerns the view that was made with it, and no other
+/// one over the same tables.
 #[tokio::test]
 async fn a_setting_that_is_refused_stops_its_view_alone() {
     let (rig, role) = rig(18).await;

@@ -68,14 +68,14 @@ async fn one_with_a_lag_is_refreshed_though_nobody_writes() {
     rig.views.start().await.unwrap();
     for (name, mode) in [("ahead", Mode::Incremental), ("whole", Mode::Full)] {
         let lag = NewView {
-            schedule: Some(Schedule::Lag(Span::ms(50))),
+            schedule: Some(Schedule::Lag(ConfigDuration::ms(50))),
             mode,
             ..view(name, AHEAD)
         };
         rig.create(lag).await.unwrap();
     }
     let anywhere = NewView {
-        schedule: Some(Schedule::Lag(Span::ms(50))),
+        schedule: Some(Schedule::Lag(ConfigDuration::ms(50))),
         mode: Mode::Full,
         ..view(
             "seconds",
@@ -128,7 +128,7 @@ async fn a_role_of_its_own_and_no_mode_without_refreshes() {
         };
         let refused = rig.create(at_once).await.unwrap_err();
         assert_eq!(refused.code(), "view_unsupported");
-        assert!(refused.to_string().contains("time passes without writers"));
+        assert!(refused.to_string().contains("changes without a write"));
         rig.create(view("ahead", AHEAD)).await.unwrap();
         let alteration = Alteration {
             mode: Some(Mode::Immediate),

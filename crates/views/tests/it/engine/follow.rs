@@ -1,8 +1,8 @@
-//! Those who follow a view are told what every refresh changed, in order: what they add up is the view.
+//! Followers receive the changes of every refresh in order; summed up, they are the view.
 
 use std::collections::BTreeMap;
 
-use egret_views::{Begins, Follower};
+use egret_views::{FollowMode, Follower};
 
 use super::*;
 
@@ -37,7 +37,8 @@ impl Mirror {
         }
     }
 
-    /// Takes in everything that is there to be told, up to where the view is now; then it is the view.
+    /// Takes in everything that is there to be told, up to where the view is now; then it is the
+    /// view.
     async fn catch_up(&mut self, rig: &Rig, follower: &mut Follower, name: &str) {
         let (now, sequence) = Self::read(rig, name).await;
         let mut is_read = false;
@@ -70,7 +71,7 @@ async fn next(follower: &mut Follower) -> egret_views::model::ChangePage {
 }
 
 async fn follow(rig: &Rig, name: &str, after: Option<i64>) -> Result<Follower, ViewsError> {
-    rig.views.follow(&at(name), after, Begins::Yes).await
+    rig.views.follow(&at(name), after, FollowMode::Yes).await
 }
 
 const HAVING: &str = "SELECT g, count(*) AS n, avg(v)::numeric(10, 2) AS \"Mean\" FROM t GROUP BY g HAVING count(*) > 3";
@@ -208,7 +209,7 @@ async fn a_refresh_that_is_rolled_back_tells_nothing() {
 #[tokio::test]
 async fn a_large_change_set_comes_in_parts_and_a_larger_one_is_not_kept() {
     let config = ViewsConfig {
-        change_event_size: Size(1_000),
+        change_event_size: ByteSize(1_000),
         change_set_rows_max: 600,
         ..ViewsConfig::default()
     };
@@ -224,7 +225,7 @@ async fn a_large_change_set_comes_in_parts_and_a_larger_one_is_not_kept() {
     rig.refresh("plain").await;
     let first = next(&mut follower).await;
     assert!(first.has_more && first.rows.len() < 100, "{first:?}");
-    // Whoever is told a part begins anew with all of it.
+    // A follower that received a part starts again with the whole change set.
     assert_eq!(follower.sequence(), begun);
     let mut again = follow(&rig, "plain", Some(begun)).await.unwrap();
     assert_eq!(next(&mut again).await, first);
@@ -244,7 +245,7 @@ async fn a_large_change_set_comes_in_parts_and_a_larger_one_is_not_kept() {
 #[tokio::test]
 async fn followers_are_told_of_what_they_cannot_be_told() {
     let config = ViewsConfig {
-        change_sets_size_max: Size(1_200),
+        change_sets_size_max: ByteSize(1_200),
         ..ViewsConfig::default()
     };
     let rig = Rig::with(18, config).await;
@@ -309,7 +310,7 @@ async fn following_that_ended_and_began_again_is_not_taken_for_what_it_was() {
         .unwrap();
     let mut ahead = follow(&rig, "plain", None).await.unwrap();
     let last = ahead.sequence();
-    // Numbers go on, and nobody takes one for another.
+    // Numbers go on after an interruption, so that none is taken for another.
     let off = Alteration {
         kept: Some(None),
         ..Alteration::default()
@@ -327,7 +328,7 @@ async fn following_that_ended_and_began_again_is_not_taken_for_what_it_was() {
         rig.number("SELECT count(*) FROM egret.view_change").await,
         0
     );
-    let not_kept = rig.views.follow(&at("plain"), None, Begins::No).await;
+    let not_kept = rig.views.follow(&at("plain"), None, FollowMode::No).await;
     assert_eq!(code(not_kept.map(|_| ())), "view_not_followed");
     let again = follow(&rig, "plain", None).await.unwrap();
     assert!(again.sequence() > last);

@@ -1,11 +1,9 @@
 //! What keeps a view from being worse than it was.
 
-use std::time::Duration;
-
 use egret_base::lifecycle::Service;
-use egret_base::settings::Span;
-use egret_base::test_support::ConditionLog;
-use egret_base::{Coded, Kind};
+use egret_base::settings::ConfigDuration;
+use egret_base::test_support::{ConditionLog, eventually};
+use egret_base::{CodedError, Kind};
 use egret_postgres::installation::inventory;
 use egret_views::ViewsConfig;
 use egret_views::model::{Alteration, MakerRights, Mode, NewView, ReadableViews, Schedule, State};
@@ -35,15 +33,12 @@ async fn a_fuse_suspends_a_view_of_which_too_much_changed_at_once() {
     let answered = (refused.code(), refused.kind(), refused.retryable());
     assert_eq!(answered, ("view_refresh_failed", Kind::Conflict, false));
     let message = refused.to_string();
-    assert!(
-        message.contains("repair it, or make it active"),
-        "{message}"
-    );
+    assert!(message.contains("repair it, or resume it"), "{message}");
     let shown = rig.views.show(&at("sums")).await.unwrap();
     assert_eq!(shown.state, State::Suspended);
     let reason = shown.reason.unwrap();
     assert!(
-        reason.starts_with("52 changes are more than 50, `views.fuse_changes`"),
+        reason.starts_with("52 changes exceed the maximum of 50 (`views.fuse_changes`)"),
         "{reason}"
     );
     assert_eq!(code(rig.views.refresh(&at("sums")).await), "view_suspended");
@@ -123,7 +118,7 @@ async fn a_view_that_is_not_what_its_query_says_is_found_and_computed_anew() {
     let rig = Rig::with(18, config).await;
     rig.run(TABLES).await;
     let mut sums = view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g");
-    sums.schedule = Some(Schedule::Lag(Span::ms(10)));
+    sums.schedule = Some(Schedule::Lag(ConfigDuration::ms(10)));
     rig.create(sums).await.unwrap();
     rig.views.start().await.unwrap();
     rig.run("UPDATE egret.view_1_0 SET egret_sum2 = egret_sum2 + 1, c2 = c2 + 1")
@@ -241,13 +236,10 @@ async fn metrics_tell_of_refreshes_and_of_what_waits() {
             .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
         value.sum::<u64>()
     };
-    let measured = async {
-        while bytes() == 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(60), measured).await;
-    assert!(waited.is_ok(), "{}", told());
+    eventually("recorded changes are measured", async || {
+        if bytes() == 0 { Err(told()) } else { Ok(()) }
+    })
+    .await;
     assert!(told().contains("egret_views_changes_dead_rows{"));
     views.stop().await;
 }
@@ -266,7 +258,7 @@ async fn what_fails_only_between_two_states_is_computed_as_a_whole() {
     rig.run("UPDATE a SET v = 10 WHERE id = 2; UPDATE b SET v = 30 WHERE id = 2")
         .await;
     let done = rig.refresh("ratio").await;
-    let why = "what changed could not be computed by itself";
+    let why = "the changes could not be computed incrementally";
     assert_eq!((done.outcome.as_str(), done.why.as_str()), ("full", why));
     rig.run("UPDATE a SET v = 29 WHERE id = 2").await;
     assert_eq!(rig.refresh("ratio").await.changed, 1);

@@ -242,8 +242,8 @@ async fn a_view_is_made_immediate_and_something_else_again() {
     let altered = rig
         .views
         .alter(&at("sums"), mode(Mode::Immediate), ReadableViews::All)
-        .await;
-    let altered = altered.unwrap();
+        .await
+        .unwrap();
     assert_eq!((altered.mode, altered.schedule), (Mode::Immediate, None));
     let total = "SELECT coalesce(sum(s), 0)::bigint FROM sums";
     rig.run("INSERT INTO p VALUES (1, 1, 10)").await;
@@ -294,7 +294,8 @@ async fn a_view_is_made_immediate_and_something_else_again() {
     rig.run("INSERT INTO p VALUES (4, 1, 1)").await;
 }
 
-/// A view that is not what its query says is computed anew while writers come and go: none of them is ended.
+/// A view that is not what its query says is computed anew while writers come and go: none of them
+/// is ended.
 #[tokio::test]
 async fn writers_wait_while_a_view_is_computed_anew_and_none_is_lost() {
     let rig = Rig::with_all(18).await;
@@ -332,7 +333,8 @@ async fn writers_wait_while_a_view_is_computed_anew_and_none_is_lost() {
     rig.compare(&rig.client, "after that").await;
 }
 
-/// What a statement has recorded is of no use to others when the view is suspended before the statement ends.
+/// What a statement has recorded is of no use to others when the view is suspended before the
+/// statement ends.
 #[tokio::test]
 async fn what_was_recorded_and_not_applied_is_not_applied_later() {
     let rig = Rig::with_all(18).await;
@@ -381,7 +383,8 @@ async fn what_was_recorded_and_not_applied_is_not_applied_later() {
     rig.compare(&rig.client, "both at once").await;
 }
 
-/// The settings of a view are made for it alone, and fail nobody's statement when they are not possible any more.
+/// The settings of a view apply to the view alone, and do not fail a writer's statement when they
+/// have become invalid.
 #[tokio::test]
 async fn settings_of_a_view_are_not_those_of_its_writers() {
     let rig = Rig::new(18).await;

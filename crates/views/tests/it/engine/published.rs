@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Tables of schema `egret` from which PostgreSQL lets nobody delete while all tables are published.
+/// Tables of schema `egret` from which PostgreSQL allows no deletion while all tables are
+/// published.
 const NOT_IDENTIFIED: &str = "SELECT count(*) FROM pg_class AS c WHERE relnamespace = 'egret'::regnamespace \
      AND relkind = 'r' AND relpersistence = 'p' AND (relreplident = 'n' OR relreplident = 'd' \
      AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary))";

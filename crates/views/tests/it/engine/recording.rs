@@ -2,32 +2,34 @@
 
 use super::*;
 
-/// Returns once the table of recorded changes is no larger than the 1 MiB from which an empty one is truncated: autovacuum may have cut
-/// off a part of it. A table that another session, for example autovacuum, has locked at that moment is truncated after the next refresh
-/// that has changes, or by itself where the engine runs.
+/// Returns once the table of recorded changes is no larger than the 1 MiB from which an empty one
+/// is truncated: autovacuum may have cut off a part of it. A table that another session, for
+/// example autovacuum, has locked at that moment is truncated after the next refresh that has
+/// changes, or by itself where the engine runs.
 async fn until_truncated(rig: &Rig) {
     let size = "SELECT pg_relation_size('egret.changes_1')";
-    let waits = async {
-        while rig.number(size).await > 1 << 20 {
-            rig.run("UPDATE t SET v = v + 1 WHERE id = 1000").await;
-            rig.refresh("sums").await;
-            // The table is truncated behind the refresh, and not while the next one reads it.
-            for _ in 0..100 {
-                if rig.number(size).await <= 1 << 20 {
-                    return;
-                }
+    eventually("the table of changes is truncated", async || {
+        let bytes = rig.number(size).await;
+        if bytes <= 1 << 20 {
+            return Ok(());
+        }
+        rig.run("UPDATE t SET v = v + 1 WHERE id = 1000").await;
+        rig.refresh("sums").await;
+        // The table is truncated behind the refresh, and not while the next one reads it.
+        for _ in 0..100 {
+            if rig.number(size).await <= 1 << 20 {
+                return Ok(());
             }
         }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(60), waits).await;
-    let bytes = rig.number(size).await;
-    assert!(waited.is_ok(), "recorded changes still take {bytes} bytes");
+        Err(bytes)
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn changes_that_take_too_much_are_not_recorded_and_no_write_fails() {
     let config = ViewsConfig {
-        changes_size_max: Size::mib(1),
+        changes_size_max: ByteSize::mib(1),
         ..ViewsConfig::default()
     };
     let rig = Rig::with(18, config).await;
@@ -57,7 +59,8 @@ async fn changes_that_take_too_much_are_not_recorded_and_no_write_fails() {
     rig.verify(&["sums"]).await;
 }
 
-/// As where refreshes follow upon each other without a pause: one of them always reads the table. Nothing changes any more.
+/// As where refreshes follow upon each other without a pause: one of them always reads the table.
+/// Nothing changes any more.
 #[tokio::test]
 async fn a_table_of_changes_that_is_always_read_is_waited_for_in_the_end() {
     let rig = Rig::new(18).await;
@@ -73,9 +76,15 @@ async fn a_table_of_changes_that_is_always_read_is_waited_for_in_the_end() {
     reader.batch_execute(read).await.unwrap();
     rig.refresh("sums").await;
     let until = async |sql: &str, wanted: i64| {
-        let reached = async { while rig.number(sql).await != wanted {} };
-        let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;
-        assert!(reached.is_ok(), "{sql} is not {wanted}");
+        eventually(&format!("`{sql}` returns {wanted}"), async || {
+            let number = rig.number(sql).await;
+            if number == wanted {
+                Ok(())
+            } else {
+                Err(number)
+            }
+        })
+        .await;
     };
     let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' \
          AND relation = 'egret.changes_1'::regclass";

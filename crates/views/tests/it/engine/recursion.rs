@@ -49,7 +49,8 @@ async fn views_over_a_recursion_are_told_what_came_and_what_went() {
         assert_eq!(
             stage.keeps,
             [
-                "rows of a recursion, with how often each comes of others: carried on by what changed"
+                "rows of a recursion, each with the number of its derivations: updated \
+                 incrementally"
             ]
         );
         assert!(

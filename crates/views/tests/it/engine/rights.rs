@@ -1,4 +1,5 @@
-//! Code of users in what a view reads and calls: it has the rights of role `egret_views`, never those of a superuser.
+//! Code of users in what a view reads and calls: it has the rights of role `egret_views`, never
+//! those of a superuser.
 
 use egret_postgres::test_support::attacker;
 use egret_views::model::{Mode, NewView};
@@ -67,7 +68,8 @@ async fn code_of_a_role_is_not_run_as_a_superuser() {
             }
             assert_eq!(rig.number(AS_SUPERUSER).await, 0, "{query}");
         }
-        // What writers fire, and what refreshes read of it. The function has reset the role of this session each time.
+        // What writers fire, and what refreshes read of it. The function has reset the role of this
+        // session each time.
         rig.run("INSERT INTO mallory.generated (id) VALUES (7); TRUNCATE mallory.seen")
             .await;
         rig.run(&format!(

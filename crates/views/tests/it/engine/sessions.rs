@@ -1,15 +1,16 @@
-//! Requests that wait for a refresh leave their sessions to others, and views that are gone leave none.
+//! Requests that wait for a refresh leave their sessions to others, and views that are gone leave
+//! none.
 
 use std::future::Future;
 
-use egret_base::settings::Span;
+use egret_base::settings::ConfigDuration;
 use egret_postgres::PostgresConfig;
 use egret_postgres::databases::request_sessions;
-use egret_views::Begins;
+use egret_views::FollowMode;
 use egret_views::model::{Alteration, ViewReport};
 
 use super::*;
-use crate::world::{GATE, Gate, until_blocked};
+use crate::world::{AdvisoryGate, GATE, until_blocked};
 
 /// A rig whose requests have one session together.
 async fn with_one_session() -> Rig {
@@ -20,7 +21,9 @@ async fn with_one_session() -> Rig {
     });
     let options = Options {
         config: ViewsConfig {
-            lock_timeout: Span::secs(3_600),
+            // Longer than the timeouts of PostgreSQL can be.
+            lock_timeout: ConfigDuration::secs(30 * 86_400),
+            refresh_timeout: ConfigDuration::secs(30 * 86_400),
             ..ViewsConfig::default()
         },
         databases: Databases::one(database.connection()).with_sessions(sessions),
@@ -45,7 +48,7 @@ async fn check_waits_without_session(
     rig: &Rig,
     request: impl Future<Output = Result<ViewReport, ViewsError>> + Send + 'static,
 ) {
-    let gate = Gate::shut(&rig.database).await;
+    let gate = AdvisoryGate::shut(&rig.database).await;
     let waiting = tokio::spawn(request);
     until_blocked(&rig.client).await;
     rig.views.list(None).await.unwrap();
@@ -94,9 +97,11 @@ async fn a_view_that_cannot_be_filled_is_gone_when_its_maker_is_told() {
 async fn until_alone(rig: &Rig) {
     let sessions = "SELECT count(*) FROM pg_stat_activity \
         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
-    while rig.number(sessions).await > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("other sessions end", async || {
+        let others = rig.number(sessions).await;
+        if others == 0 { Ok(()) } else { Err(others) }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -109,8 +114,11 @@ async fn no_session_stays_where_views_are_uninstalled() {
         rig.create(view("whole", "SELECT id, v FROM t"))
             .await
             .unwrap();
-        let follower = rig.views.follow(&at("whole"), None, Begins::Yes).await;
-        let mut follower = follower.unwrap();
+        let mut follower = rig
+            .views
+            .follow(&at("whole"), None, FollowMode::Yes)
+            .await
+            .unwrap();
         rig.run(&format!("INSERT INTO t VALUES ({id}, 1, 1)")).await;
         rig.refresh("whole").await;
         follower.next().await.unwrap();

@@ -1,4 +1,5 @@
-//! What is told of refreshes: their plans and how many are remembered; and what is noticed of tables between them.
+//! What is told of refreshes: their plans and how many are remembered; and what is noticed of
+//! tables between them.
 
 use super::*;
 use crate::world::until;
@@ -69,12 +70,12 @@ async fn as_many_refreshes_are_remembered_as_was_said() {
             .await;
         rig.refresh("sums").await;
     }
-    // What is too much is removed behind the back of whoever waits.
+    // Surplus reports are removed in the background.
     until(&rig.client, "SELECT count(*) = 3 FROM egret.view_refresh").await;
 }
 
-/// How views stand is not looked at as a whole where no row of the catalogue has another version: everything that matters for that
-/// has to make one.
+/// How views stand is not looked at as a whole where no row of the catalogue has another version:
+/// everything that matters for that has to make one.
 #[tokio::test]
 async fn what_happens_to_a_table_between_refreshes_is_noticed() {
     let full = "full";

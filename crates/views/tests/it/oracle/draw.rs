@@ -131,18 +131,20 @@ impl Draw {
                 .iter()
                 .map(|(name, kind)| format!("{name} {kind}"))
                 .collect();
-            let key = match table.has_key {
-                true => "id serial PRIMARY KEY, ",
-                false => "id integer DEFAULT 7, ",
+            let key = if table.has_key {
+                "id serial PRIMARY KEY, "
+            } else {
+                "id integer DEFAULT 7, "
             };
             let (name, columns) = (&table.name, columns.join(", "));
-            script.push_str(&match is_partitioned {
-                false => format!("CREATE TABLE {name} ({key}{columns});\n"),
-                true => format!(
+            script.push_str(&if !is_partitioned {
+                format!("CREATE TABLE {name} ({key}{columns});\n")
+            } else {
+                format!(
                     "CREATE TABLE {name} ({key}{columns}) PARTITION BY LIST (c);\n\
                      CREATE TABLE {name}_x PARTITION OF {name} FOR VALUES IN ('x', NULL);\n\
                      CREATE TABLE {name}_y PARTITION OF {name} DEFAULT;\n"
-                ),
+                )
             });
             self.tables.push(table.clone());
             if self.chance(90) {
@@ -179,12 +181,13 @@ impl Draw {
             script.push_str("BEGIN;\n");
             for _ in 0..1 + self.below(4) {
                 let change = self.change();
-                match self.chance(15) {
-                    true => script.push_str(&format!(
+                if self.chance(15) {
+                    script.push_str(&format!(
                         "SAVEPOINT s;\n{change}{};\n",
                         self.pick(&["ROLLBACK TO s", "RELEASE s"])
-                    )),
-                    false => script.push_str(&change),
+                    ))
+                } else {
+                    script.push_str(&change)
                 }
             }
             script.push_str(if self.chance(90) {
@@ -199,9 +202,10 @@ impl Draw {
     fn change(&mut self) -> String {
         let table = self.any_table();
         // A statement may name a partition as well.
-        let part = match table.is_partitioned && self.chance(40) {
-            true => self.pick(&["_x", "_y"]),
-            false => "",
+        let part = if table.is_partitioned && self.chance(40) {
+            self.pick(&["_x", "_y"])
+        } else {
+            ""
         };
         let name = &format!("{}{part}", table.name);
         let condition = self.condition(name);
@@ -253,7 +257,8 @@ impl Draw {
         }
     }
 
-    /// An expression of a table, which has columns that subqueries have not; some cannot be grouped by.
+    /// An expression of a table, which has columns that subqueries have not; some cannot be grouped
+    /// by.
     fn rich(&mut self, alias: &str, is_grouped: bool) -> String {
         match self.below(if is_grouped { 9 } else { 11 }) {
             8 => format!("extract(year FROM {alias}.t)"),
@@ -321,8 +326,11 @@ impl Draw {
         }
         if self.chance(12) {
             // A subquery by a name, or one that is there already.
-            let known = self.with.last().and_then(|last| last.split(' ').next());
-            let known = known.map(str::to_owned);
+            let known = self
+                .with
+                .last()
+                .and_then(|last| last.split(' ').next())
+                .map(str::to_owned);
             let cte = match known.filter(|_| self.chance(40)) {
                 Some(cte) => cte,
                 None => {
@@ -416,9 +424,10 @@ impl Draw {
             let name = any(self);
             conditions.push(self.subquery(&name));
         }
-        let filter = match conditions.is_empty() {
-            true => String::new(),
-            false => format!(" WHERE {}", conditions.join(" AND ")),
+        let filter = if conditions.is_empty() {
+            String::new()
+        } else {
+            format!(" WHERE {}", conditions.join(" AND "))
         };
         match self.below(10) {
             0..4 => {
@@ -461,13 +470,15 @@ impl Draw {
             let name = names[self.below(names.len())].clone();
             list.push(format!("{} AS x{at}", self.aggregate(&name)));
         }
-        let group = match keys.is_empty() {
-            true => String::new(),
-            false => format!(" GROUP BY {}", keys.join(", ")),
+        let group = if keys.is_empty() {
+            String::new()
+        } else {
+            format!(" GROUP BY {}", keys.join(", "))
         };
-        let having = match self.chance(25) {
-            true => self.pick(&[" HAVING count(*) > 1", " HAVING count(*) < 4"]),
-            false => "",
+        let having = if self.chance(25) {
+            self.pick(&[" HAVING count(*) > 1", " HAVING count(*) < 4"])
+        } else {
+            ""
         };
         format!(
             "SELECT {} FROM {from}{filter}{group}{having}",

@@ -1,4 +1,5 @@
-//! Every aggregate: by groups, with a filter, over everything, and of joined rows. `{}` is where a filter goes.
+//! Every aggregate: by groups, with a filter, over everything, and of joined rows. `{}` is where a
+//! filter goes.
 
 use super::follow;
 
@@ -83,8 +84,8 @@ async fn of_truth_and_of_bits() {
     .await;
 }
 
-/// Those of whole and decimal numbers are exact. Those of floats are rounded here: SQL leaves open in which order they
-/// are added up.
+/// Those of whole and decimal numbers are exact. Those of floats are rounded here: SQL leaves open
+/// in which order they are added up.
 #[tokio::test]
 async fn of_statistics() {
     let mut all: Vec<String> = Vec::new();

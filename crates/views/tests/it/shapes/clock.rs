@@ -1,4 +1,4 @@
-//! Conditions that the clock is in: rows come and go as time passes, also where nobody writes.
+//! Conditions on the clock: rows come and go as time passes, even without writes.
 
 use std::time::SystemTime;
 
@@ -11,7 +11,8 @@ const TABLES: &str =
      CREATE INDEX ON e (at); INSERT INTO g SELECT i, 'g' || i FROM generate_series(0, 3) AS i;
      CREATE VIEW ahead AS SELECT * FROM e WHERE at > now();";
 
-/// Rows of which one is passed in every 20 milliseconds, for a second from now on, and some that are passed, or never are.
+/// Rows of which one is passed in every 20 milliseconds, for a second from now on, and some that
+/// are passed, or never are.
 const ROWS: &str = "INSERT INTO e SELECT i, i % 4, i, at, at + interval '200 ms', at, at::date
          FROM generate_series(-20, 50) AS i, LATERAL (SELECT clock_timestamp() + i * interval '20 ms') AS l (at);
      INSERT INTO e VALUES (100, 1, 5, NULL, NULL, NULL, NULL), (101, 1, 6, 'infinity', 'infinity', 'infinity', 'infinity'),
@@ -22,7 +23,8 @@ const ROWS: &str = "INSERT INTO e SELECT i, i % 4, i, at, at + interval '200 ms'
 const PASSED: &str = "SELECT clock_timestamp() > coalesce(max(at), '-infinity') + interval '2 s' FROM (
      SELECT at FROM e UNION ALL SELECT gone FROM e UNION ALL SELECT at FROM f) AS every WHERE at < 'infinity'";
 
-/// Views follow the clock from one moment to the next, each by what changed alone, until it has passed all rows.
+/// Views follow the clock from one moment to the next, each by what changed alone, until it has
+/// passed all rows.
 async fn follow(queries: &[&str], changes: &[&str]) {
     for version in [15, 18] {
         let mut world = World::new(version, TABLES).await;
@@ -242,7 +244,8 @@ async fn a_day_ends() {
     }
 }
 
-/// What a row was changed to may be passed by the time at which that is seen. And clocks are set back.
+/// What a row was changed to may be passed by the time at which that is seen. And clocks are set
+/// back.
 #[tokio::test]
 async fn a_boundary_passes_a_row_that_changes() {
     for version in [15, 18] {
@@ -322,7 +325,7 @@ async fn what_fails_comes_no_further_and_what_is_not_known_is_computed_anew() {
         assert_ne!(world.text(reached).await, first);
         world.run("UPDATE egret.view SET clock = NULL").await;
         let done = world.refresh().await.remove(0);
-        assert!(done.is_full && done.why.contains("not known"), "{done:?}");
+        assert!(done.is_full && done.why.contains("is unknown"), "{done:?}");
         world.run("UPDATE egret.view SET snapshot = NULL").await;
         assert!(world.refresh().await.remove(0).is_full);
         assert!(!world.refresh().await.remove(0).is_full);

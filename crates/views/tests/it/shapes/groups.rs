@@ -1,4 +1,5 @@
-//! Groups: what they are made of and which are shown; and queries that are named before they are used.
+//! Groups: what they are made of and which are shown; and queries that are named before they are
+//! used.
 
 use super::follow;
 

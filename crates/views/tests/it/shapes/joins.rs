@@ -150,7 +150,8 @@ async fn joins_of_a_table_with_itself() {
     .await;
 }
 
-/// So many that the statement for their changes would name the tables thousands of times, or millions: parts of them are kept apart.
+/// So many that the statement for their changes would name the tables thousands of times, or
+/// millions: parts of them are kept apart.
 #[tokio::test]
 async fn outer_joins_nested_deep() {
     let chain: String = (1..=8)

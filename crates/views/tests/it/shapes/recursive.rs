@@ -31,7 +31,7 @@ async fn recursion_over_the_tables_of_every_shape() {
     .await;
 }
 
-/// People, and who is above them.
+/// Employees with their superiors.
 const PEOPLE: &str = "CREATE TABLE p (id int PRIMARY KEY, boss int, name text, pay int);
     INSERT INTO p SELECT i, nullif(i / 3, 0), 'p' || i, i * 10 FROM generate_series(1, 40) AS i;";
 
@@ -71,7 +71,7 @@ async fn an_organisation_whose_parts_move() {
     }
 }
 
-/// A graph with circles, and where somebody begins.
+/// A graph with cycles, and the nodes to start from.
 const GRAPH: &str = "CREATE TABLE e (a int, b int); CREATE TABLE s (a int);
     INSERT INTO e VALUES (1, 2), (2, 3), (3, 1), (3, 4), (4, 5), (5, 4), (6, 7), (7, 6), (NULL, 8), (8, NULL);
     INSERT INTO s VALUES (1), (NULL);";

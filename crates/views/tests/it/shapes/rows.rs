@@ -23,7 +23,8 @@ async fn projections_with_expressions() {
     .await;
 }
 
-/// More columns than are compared one by one, of rows that are told apart by all of them, and of groups.
+/// More columns than are compared one by one, of rows that are told apart by all of them, and of
+/// groups.
 #[tokio::test]
 async fn wide_rows() {
     let list = |column: &dyn Fn(usize) -> String| -> String {

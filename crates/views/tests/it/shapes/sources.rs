@@ -64,9 +64,12 @@ async fn partitioned_tables() {
         // A row of a table by hash may only be put where it belongs.
         let odd = "SELECT satisfies_hash_partition('q'::regclass, 2, 1, 1)";
         let is_odd = world.text(odd).await.as_deref() == Some("true");
-        let all = PARTITIONS.map(|change| match is_odd {
-            true => change.to_owned(),
-            false => change.replace("INSERT INTO q_odd", "INSERT INTO q_even"),
+        let all = PARTITIONS.map(|change| {
+            if is_odd {
+                change.to_owned()
+            } else {
+                change.replace("INSERT INTO q_odd", "INSERT INTO q_even")
+            }
         });
         changes(&mut world, &all.each_ref().map(String::as_str)).await;
     }

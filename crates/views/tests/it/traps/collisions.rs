@@ -1,11 +1,13 @@
-//! Different values with the same hash, 64 bits wide. Where rows are found by a hash they are compared in full.
+//! Different values with the same hash, 64 bits wide. Where rows are found by a hash they are
+//! compared in full.
 
 use crate::world::World;
 
-/// The first of two texts that have the same hash when they stand in parentheses. PostgreSQL's hash takes twelve bytes at a
-/// time into a state of twelve, and can be run backwards: the second block takes away what the first made different.
+/// The first of two texts that have the same hash when they stand in parentheses. PostgreSQL's hash
+/// takes twelve bytes at a time into a state of twelve, and can be run backwards: the second block
+/// takes away what the first made different.
 const ONE: &str = "egretegretehabauakAtaAa";
-/// The second.
+/// The second text, with the same hash.
 const OTHER: &str = "wFE32jgGXYuAy0k0K0x0HyV";
 
 /// That they still do on this server.

@@ -1,8 +1,9 @@
-//! Servers that crash: what unlogged tables had is gone then, and no view is taken for fresh that has not seen it.
+//! Servers that crash: what unlogged tables had is gone then, and no view is taken for fresh that
+//! has not seen it.
 
 use std::sync::Arc;
 
-use egret_postgres::test_support::{Ending, Recovery, TestDatabase, TestServer, own_server};
+use egret_postgres::test_support::{Recovery, Termination, TestDatabase, TestServer, own_server};
 use egret_views::ViewsConfig;
 use egret_views::model::{Mode, NewView};
 
@@ -97,7 +98,12 @@ async fn what_was_not_logged_is_computed_anew_once_after_a_crash_and_never_after
     let kinds = "SELECT count(*) FROM pg_class WHERE relnamespace = 'egret'::regnamespace AND relname ~ '^changes_[0-9]+$' AND relpersistence = 'u'";
     // Those of `t`, for all and for the view that is kept fresh at once.
     assert_eq!(rig.number(kinds).await, 2);
-    for ending in [Ending::Stop, Ending::Kill, Ending::Kill, Ending::Stop] {
+    for ending in [
+        Termination::Stop,
+        Termination::Kill,
+        Termination::Kill,
+        Termination::Stop,
+    ] {
         rig.run(CHANGE).await;
         assert_eq!(outcomes(&rig).await, BY_CHANGES);
         assert_eq!(current(&rig).await, (5, 5));
@@ -107,7 +113,7 @@ async fn what_was_not_logged_is_computed_anew_once_after_a_crash_and_never_after
         server.restart(ending).await;
         rig = self::rig(&server).await;
         let (expected, up_to_date) = match ending {
-            Ending::Stop => (
+            Termination::Stop => (
                 [
                     "incremental",
                     "incremental",
@@ -117,10 +123,10 @@ async fn what_was_not_logged_is_computed_anew_once_after_a_crash_and_never_after
                 ],
                 2,
             ),
-            Ending::Kill => (ANEW, 1),
+            Termination::Kill => (ANEW, 1),
         };
         assert_eq!(current(&rig).await, (up_to_date, up_to_date as usize));
-        if ending == Ending::Kill {
+        if ending == Termination::Kill {
             rig.run(CHANGE).await;
         }
         assert_eq!(outcomes(&rig).await, expected);
@@ -133,7 +139,7 @@ async fn nothing_was_written_after_the_crash_and_a_view_is_made_before_others_ar
     let server = own_server(18).await;
     let rig = original(&server).await;
     rig.run(CHANGE).await;
-    server.restart(Ending::Kill).await;
+    server.restart(Termination::Kill).await;
     let rig = self::rig(&server).await;
     let late = view("late", "SELECT v, count(*) AS n FROM t GROUP BY v");
     rig.create(late).await.unwrap();
@@ -150,7 +156,7 @@ async fn two_egrets_find_out_at_the_same_time_that_the_server_crashed() {
     let mut rig = original(&server).await;
     for _ in 0..3 {
         rig.run(CHANGE).await;
-        server.restart(Ending::Kill).await;
+        server.restart(Termination::Kill).await;
         let (one, other) = (self::rig(&server).await, self::rig(&server).await);
         one.run(CHANGE).await;
         let (sums, joined) = (at("sums"), at("joined"));

@@ -5,9 +5,9 @@ use crate::world::{World, text};
 const QUERY: &str =
     "SELECT c, sum(f) AS s, avg(f) AS a, sum(r) AS q, stddev_pop(f) AS d FROM t GROUP BY c";
 
-/// Small numbers beside which large ones come and go, many times. What is left can be added up in any order without
-/// rounding, so that the view is the query to the last bit; a sum from which the large ones were taken away again would
-/// have lost the small ones.
+/// Small numbers beside which large ones come and go, many times. What is left can be added up in
+/// any order without rounding, so that the view is the query to the last bit; a sum from which the
+/// large ones were taken away again would have lost the small ones.
 #[tokio::test]
 async fn sums_of_floats_do_not_drift_while_large_values_come_and_go() {
     let mut world = World::new(

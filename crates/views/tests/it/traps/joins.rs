@@ -2,8 +2,9 @@
 
 use crate::world::World;
 
-/// Rows of `l` and `r` by their key: bit 0 of what a key stands for is the row `a`, bit 1 the row `b`. The first four
-/// bits of a key say what is there at first, on the left and on the right, the others what is there later.
+/// Rows of `l` and `r` by their key: bit 0 of what a key stands for is the row `a`, bit 1 the row
+/// `b`. The first four bits of a key say what is there at first, on the left and on the right, the
+/// others what is there later.
 const SIDES: &str = "CREATE TABLE l (k int, v text); CREATE TABLE r (k int, v text);
     CREATE FUNCTION wanted(shift int) RETURNS TABLE (k int, v text) LANGUAGE sql IMMUTABLE AS $$
         SELECT k, v FROM generate_series(0, 255) AS k, (VALUES (1, 'a'), (2, 'b')) AS bit (value, v)

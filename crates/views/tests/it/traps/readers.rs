@@ -1,8 +1,8 @@
-//! Readers of a view wait for nobody.
+//! Readers of a view never wait.
 
 use egret_postgres::tokio_postgres::Client;
 
-use crate::world::{GATE, Gate, World, rows, until_blocked};
+use crate::world::{AdvisoryGate, GATE, World, rows, until_blocked};
 
 const TABLE: &str = "CREATE TABLE t (id int PRIMARY KEY, k int); INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 9) AS i;";
 const QUERY: &str = "SELECT gate(k) AS k, count(*) AS n, max(id) AS m FROM t GROUP BY gate(k)";
@@ -22,7 +22,7 @@ async fn a_reader_is_not_blocked_by_a_refresh_of_everything_and_sees_what_was_be
     let reader = reader(&world).await;
     let before = rows(&reader, "TABLE v1").await;
     world.run("TRUNCATE t; INSERT INTO t VALUES (1, 1)").await;
-    let gate = Gate::shut(&world.database).await;
+    let gate = AdvisoryGate::shut(&world.database).await;
     let refreshable = world.first().refreshable.clone();
     let meanwhile = async {
         until_blocked(&reader).await;
@@ -45,7 +45,7 @@ async fn a_transaction_that_reads_blocks_neither_truncate_nor_a_refresh() {
     new.batch_execute("BEGIN").await.unwrap();
     let before = rows(&old, "TABLE v1").await;
     assert_eq!(rows(&new, "TABLE v1").await, before);
-    // Whoever had to wait for them would fail.
+    // A refresh that had to wait for the readers would fail.
     world.run("SET lock_timeout = '1ms'").await;
     for change in [
         "TRUNCATE t",

@@ -1,5 +1,5 @@
-//! Databases that were restored: the frontier of a view is one of the server that it was written on, and so are the numbers
-//! of tables and types.
+//! Databases that were restored: the frontier of a view is one of the server that it was written
+//! on, and so are the numbers of tables and types.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -133,8 +133,8 @@ async fn outcomes(rig: &Rig) -> Vec<String> {
     all
 }
 
-/// Views of a restored database, in which something was changed before an Egret came, are computed anew, and then go on by
-/// what changes.
+/// Views of a restored database, in which something was changed before an Egret came, are computed
+/// anew, and then go on by what changes.
 async fn goes_on(rig: &Rig) {
     let before = rig.number("SELECT sum(n)::bigint FROM sums").await;
     assert!(before > 0, "it shows what it showed");
@@ -225,10 +225,7 @@ async fn a_view_is_made_or_repaired_before_others_of_a_restored_database_are_ref
         let restored = rig(restored).await;
         restored.run(CONFUSED).await;
         restored.run(CHANGE).await;
-        let first = match is_new {
-            true => "early",
-            false => "joined",
-        };
+        let first = if is_new { "early" } else { "joined" };
         match is_new {
             true => restored.create(view(first, "SELECT id, v FROM t")).await,
             false => restored

@@ -1,9 +1,10 @@
-//! Changes that are recorded in two tables in turn: nothing is lost in a table that is truncated, whoever wrote to it and when.
+//! Changes recorded in two segments by turns: truncation loses nothing, whichever transaction wrote
+//! to the segment and when.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::{Client, Error};
@@ -28,7 +29,7 @@ const WRITTEN: &str = "SELECT segment::bigint FROM egret.view_capture WHERE id =
 
 fn config() -> ViewsConfig {
     ViewsConfig {
-        changes_segment_size: Size(64 << 10),
+        changes_segment_size: ByteSize(64 << 10),
         ..ViewsConfig::default()
     }
 }
@@ -41,7 +42,8 @@ async fn rig(version: u32, config: ViewsConfig, query: &str) -> Rig {
     rig
 }
 
-/// How often it is looked before something is written again: what has been read is removed behind a refresh, if nobody reads just then.
+/// Checks before the next write: applied changes are removed after a refresh, if no session reads
+/// at that moment.
 const LOOKS: usize = 50;
 
 /// Rounds of refreshes at most, if the tables do not change over as often as a test would like.
@@ -82,7 +84,8 @@ async fn a_transaction_that_wrote_to_the_old_segment_commits_late() {
         let begin = "BEGIN; INSERT INTO t (g, v) VALUES (42, 1)";
         late.batch_execute(begin).await.unwrap();
         turned(&rig).await;
-        // As often as it likes: it is not known whether anything is in the first that will be needed.
+        // As often as it likes: it is not known whether anything is in the first that will be
+        // needed.
         for _ in 0..5 {
             rig.run(MUCH).await;
             assert_eq!(rig.refresh("sums").await.outcome, "incremental");
@@ -144,7 +147,7 @@ async fn a_view_that_is_behind_keeps_what_it_has_not_seen() {
             break;
         }
     }
-    // What the prepared transaction of somebody wrote stays as well.
+    // The changes of another session's prepared transaction are kept as well.
     let other = rig.database.connect().await;
     other
         .batch_execute("BEGIN; INSERT INTO t (g, v) VALUES (88, 5); PREPARE TRANSACTION 'segments'")
@@ -236,7 +239,7 @@ async fn turned_again(rig: &Rig) {
 #[tokio::test]
 async fn both_count_for_how_much_may_wait() {
     let config = ViewsConfig {
-        changes_size_max: Size::mib(1),
+        changes_size_max: ByteSize::mib(1),
         ..config()
     };
     let rig = rig(18, config, SUMS).await;
@@ -302,7 +305,7 @@ async fn write(database: Arc<TestDatabase>, number: usize, stop: Arc<AtomicBool>
     round
 }
 
-/// Writers that wait for each other in a circle are none of anybody else's business.
+/// Deadlocks among the writers themselves are not a fault of the views.
 async fn passed(client: &Client, written: Result<(), Error>) {
     if let Err(error) = written {
         let code = error.code();

@@ -1,8 +1,9 @@
-//! Who commits when: every change is seen by exactly one refresh, and all tables as they are in one snapshot.
+//! Orders of commits: every change is applied by exactly one refresh, which sees all tables in one
+//! snapshot.
 
 use egret_postgres::tokio_postgres::Client;
 
-use crate::world::{GATE, Gate, World, make, moved, rows, until_blocked};
+use crate::world::{AdvisoryGate, GATE, World, make, moved, rows, until_blocked};
 
 const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, k int, v int); CREATE TABLE u (id int PRIMARY KEY, k int, v int); \
     INSERT INTO t SELECT i, i % 5, i FROM generate_series(1, 20) AS i; \
@@ -26,7 +27,7 @@ async fn rows_that_change_between_the_window_and_the_read_are_neither_lost_nor_c
         );
         world.run(&change).await;
         let expected = rows(&world.client, GATED).await;
-        let gate = Gate::shut(&world.database).await;
+        let gate = AdvisoryGate::shut(&world.database).await;
         let view = world.first();
         let meanwhile = async {
             until_blocked(&other).await;
@@ -101,7 +102,7 @@ async fn a_view_is_what_its_query_says_at_the_snapshot_of_its_refresh_while_othe
         for (view, query) in world.views.iter().zip(queries) {
             let done = view.refresh(&mut world.client).await;
             assert!(!done.is_full);
-            let seen = |name| format!("seen('{name}', '{}')", done.reached.snapshot);
+            let seen = |name| format!("seen('{name}', '{}')", done.point.snapshot);
             let then = query.replace("{t}", &seen("t")).replace("{u}", &seen("u"));
             view.is_like(&world.client, &then).await;
         }
@@ -229,7 +230,7 @@ async fn truncate_cannot_come_between_the_snapshot_and_the_read() {
         world.database.connect().await,
         world.database.connect().await,
     );
-    let gate = Gate::shut(&world.database).await;
+    let gate = AdvisoryGate::shut(&world.database).await;
     let refreshable = world.first().refreshable.clone();
     let meanwhile = async {
         until_blocked(&other).await;
@@ -263,7 +264,7 @@ async fn what_commits_while_a_view_is_filled_is_not_forgotten_by_the_refresh_of_
     let slow = make(&mut client, "slow", GATED).await.unwrap();
     let quick = make(&mut client, "quick", JOINED).await.unwrap();
     quick.refresh(&mut other).await.unwrap();
-    let gate = Gate::shut(&database).await;
+    let gate = AdvisoryGate::shut(&database).await;
     let meanwhile = async {
         until_blocked(&other).await;
         let change = "UPDATE t SET k = 4 WHERE id < 4; DELETE FROM u WHERE id = 4; INSERT INTO u VALUES (50, 4, 4)";

@@ -39,7 +39,8 @@ async fn nothing_is_computed_anew_behind_a_refresh_of_what_changed() {
         ] {
             world.view(query).await;
         }
-        // Whoever refreshes has to know what there is by now: statistics are taken as on a server that has run for a while.
+        // The planner needs statistics of the current rows, as on a server that has run for a
+        // while.
         world.run("ANALYZE").await;
         world.run("INSERT INTO t VALUES (100001, 1, 1000); UPDATE t SET d = d + 1 WHERE id = 500; DELETE FROM t WHERE id = 7").await;
         for view in &world.views {

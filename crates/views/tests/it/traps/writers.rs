@@ -1,6 +1,6 @@
 //! What writers notice of being watched: nothing.
 
-use egret_base::Coded;
+use egret_base::CodedError;
 use egret_postgres::tokio_postgres::Client;
 
 use crate::world::{World, make};
@@ -17,8 +17,8 @@ const WRITES: [&str; 4] = [
     "TRUNCATE t",
 ];
 
-/// A transaction that said NOTIFY cannot be prepared. Those of two writers are open at the same time and commit in either
-/// order: NOTIFY would have one wait for the other.
+/// A transaction that said NOTIFY cannot be prepared. Those of two writers are open at the same
+/// time and commit in either order: NOTIFY would have one wait for the other.
 #[tokio::test]
 async fn no_notify_is_said_in_the_transaction_of_a_writer() {
     let mut world = World::new(18, TABLE).await;
@@ -127,8 +127,8 @@ async fn no_write_fails_when_a_column_is_of_a_domain_without_nulls() {
     }
 }
 
-/// Who may write a table need not know that there is a schema `egret`, and what runs with other rights than theirs calls
-/// nothing of theirs.
+/// A role that may write a table needs no access to schema `egret`, and code that runs with other
+/// rights calls none of its functions.
 #[tokio::test]
 async fn a_writer_needs_no_rights_and_lends_none() {
     let mut world = World::new(18, TABLE).await;
@@ -201,7 +201,7 @@ async fn statements_that_name_a_partition_attached_later_are_seen() {
             .await[0]
             > 0
     );
-    // Not part of it any more: it is written by whom it likes.
+    // The detached partition is not part of the table any more: any session may write to it.
     world.run("ALTER TABLE t DETACH PARTITION high").await;
     assert!(world.refresh().await[0].is_full);
     assert_eq!(world.after("UPDATE high SET k = 6").await, [0]);

@@ -67,15 +67,16 @@ impl Broker for Memory {
         let any = !events.enqueued.is_empty()
             || !events.handed.is_empty()
             || !events.completed.is_empty();
-        match any {
-            true => Poll::Ready(Ok(())),
-            false => Poll::Pending,
+        if any {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
         }
     }
 }
 
-fn plan(callers: u32, batch: u32, cycles: u64) -> Plan {
-    Plan {
+fn plan(callers: u32, batch: u32, cycles: u64) -> CyclePlan {
+    CyclePlan {
         callers,
         slots: 4,
         batch,
@@ -88,10 +89,10 @@ fn plan(callers: u32, batch: u32, cycles: u64) -> Plan {
 }
 
 /// Runs until the load has ended the window and everything is answered.
-fn run(broker: Memory, plan: &Plan) -> (Cycle<Memory>, Poll<Result<()>>) {
+fn run(broker: Memory, plan: &CyclePlan) -> (CycleLoad<Memory>, Poll<Result<()>>) {
     let signals = Arc::new(Signals::new(Instant::now()));
     signals.open_window(Instant::now(), None);
-    let mut cycle = Cycle::new(broker, plan, signals);
+    let mut cycle = CycleLoad::new(broker, plan, signals);
     let mut context = Context::from_waker(Waker::noop());
     let polled = cycle.poll(&mut context);
     (cycle, polled)
@@ -141,7 +142,7 @@ fn what_is_lost_or_done_twice_is_noticed() {
 
 #[test]
 fn a_fill_makes_its_tasks_and_works_on_none() {
-    let fill = Plan {
+    let fill = CyclePlan {
         purpose: Purpose::Fill(1_000),
         cycles: None,
         ..plan(5, 100, 0)
@@ -155,12 +156,12 @@ fn a_fill_makes_its_tasks_and_works_on_none() {
 #[test]
 fn an_open_loop_charges_what_waits() {
     let signals = Arc::new(Signals::new(Instant::now()));
-    let open = Plan {
+    let open = CyclePlan {
         rate: Some((1_000.0, Spacing::Constant)),
         cycles: None,
         ..plan(1, 1, 0)
     };
-    let mut cycle = Cycle::new(Memory::default(), &open, signals.clone());
+    let mut cycle = CycleLoad::new(Memory::default(), &open, signals.clone());
     // A window that is over: everything in it is due, and late.
     let begun = Instant::now() - Duration::from_millis(300);
     let signals = Arc::new(Signals::new(begun));

@@ -19,7 +19,7 @@ fn every_task_is_accounted_for() {
     ledger.hand(64);
     ledger.complete(1_000);
     assert_eq!((ledger.lost(), ledger.duplicated), (2, 2));
-    // Its acknowledgement to the producer was lost: it is nobody's loss.
+    // Its acknowledgement to the producer was lost: the task does not count as lost.
     ledger.complete(2_000);
     assert_eq!(ledger.lost(), 2);
 }

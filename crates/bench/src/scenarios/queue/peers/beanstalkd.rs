@@ -6,10 +6,10 @@ use std::process::Command;
 use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result, bail};
+use egret_bench_cli::Durability;
 
 use super::super::broker::{Broker, Events};
 use super::super::pipe::{Pipe, line, number};
-use crate::cli::Durability;
 
 pub(super) fn arguments(command: &mut Command, path: &Path, port: u16, durability: Durability) {
     command
@@ -25,8 +25,8 @@ pub(super) fn arguments(command: &mut Command, path: &Path, port: u16, durabilit
 
 /// A producer's connection and a worker's.
 ///
-/// A `reserve` that waits holds up everything behind it on its connection. So the worker asks for what
-/// is there already, and waits only when there is nothing and everything it holds is deleted.
+/// A `reserve` that waits holds up everything behind it on its connection. So the worker asks for
+/// what is there already, and waits only when there is nothing and everything it holds is deleted.
 pub(super) struct Beanstalkd {
     producer: Pipe,
     worker: Pipe,
@@ -145,10 +145,7 @@ impl Broker for Beanstalkd {
         })?;
         if self.asked == 0 {
             // After a wait it asks for more at once.
-            self.given_before = match self.waits {
-                true => 8,
-                false => self.given,
-            };
+            self.given_before = if self.waits { 8 } else { self.given };
             self.waits = false;
         }
         if produced.is_ready() || worked.is_ready() {

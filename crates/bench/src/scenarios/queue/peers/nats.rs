@@ -7,10 +7,10 @@ use std::process::Command;
 use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use egret_bench_cli::Durability;
 
 use super::super::broker::{Broker, Events};
 use super::super::pipe::{Pipe, line, number};
-use crate::cli::Durability;
 use crate::refusal;
 
 /// The version from which on it syncs before it acknowledges, where it is asked to.
@@ -163,9 +163,10 @@ impl Broker for Nats {
             pinged |= message.subject.is_empty() && message.body == PING;
             if let Some(number) = message.subject.strip_prefix(b"p.") {
                 let number = self::number(number)?;
-                match message.body.starts_with(b"{\"error\"") {
-                    true => events.refused.push((number, "refused".to_owned())),
-                    false => events.enqueued.push(number),
+                if message.body.starts_with(b"{\"error\"") {
+                    events.refused.push((number, "refused".to_owned()))
+                } else {
+                    events.enqueued.push(number)
                 }
             }
             Ok(Some(used))
@@ -202,11 +203,11 @@ impl Broker for Nats {
     }
 }
 
-/// The server asks whether anybody is there; see [`Message`].
+/// The server checks that the client is alive; see [`NatsMessage`].
 const PING: &[u8] = b"PING";
 
 /// A message, or a line that is none: then without a subject.
-struct Message<'a> {
+struct NatsMessage<'a> {
     subject: &'a [u8],
     subscription: &'a [u8],
     reply: &'a [u8],
@@ -214,7 +215,7 @@ struct Message<'a> {
 }
 
 /// A message and its length; `None` while it is not whole.
-fn message(bytes: &[u8]) -> Result<Option<(Message<'_>, usize)>> {
+fn message(bytes: &[u8]) -> Result<Option<(NatsMessage<'_>, usize)>> {
     let Some((head, used)) = line(bytes) else {
         return Ok(None);
     };
@@ -222,7 +223,7 @@ fn message(bytes: &[u8]) -> Result<Option<(Message<'_>, usize)>> {
         if head.starts_with(b"-ERR") || head.starts_with(b"HMSG") {
             bail!("nats answered {}", String::from_utf8_lossy(head));
         }
-        let nothing = Message {
+        let nothing = NatsMessage {
             subject: b"",
             subscription: b"",
             reply: b"",
@@ -242,7 +243,7 @@ fn message(bytes: &[u8]) -> Result<Option<(Message<'_>, usize)>> {
         return Ok(None);
     }
     let body = &bytes[used..used + size];
-    let message = Message {
+    let message = NatsMessage {
         subject,
         subscription,
         reply,

@@ -1,4 +1,5 @@
-//! Redis Streams with a consumer group: <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
+//! Redis Streams with a consumer group:
+//! <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,10 +9,10 @@ use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::BytesMut;
+use egret_bench_cli::Durability;
 
 use super::super::broker::{Broker, Events};
 use super::super::pipe::{Pipe, line};
-use crate::cli::Durability;
 
 pub(super) fn arguments(command: &mut Command, path: &Path, port: u16, durability: Durability) {
     let fsync = match durability {
@@ -37,10 +38,10 @@ pub(super) struct Redis {
     done: Vec<Vec<u8>>,
     completions: u64,
     /// What the replies on the worker's connection will be.
-    expected: VecDeque<Expected>,
+    expected: VecDeque<ExpectedReply>,
 }
 
-enum Expected {
+enum ExpectedReply {
     Acknowledged(u64),
     Deleted(Range<u64>),
     Tasks,
@@ -70,7 +71,8 @@ impl Redis {
     }
 
     fn ask(&mut self) {
-        // Behind a question that waits, nothing would be answered; and while one does, nothing is held.
+        // Behind a question that waits, nothing would be answered; and while one does, nothing is
+        // held.
         if self.asked {
             return;
         }
@@ -83,9 +85,9 @@ impl Redis {
                 let words: Vec<&[u8]> = verb.iter().copied().chain(ids.clone()).collect();
                 command(&mut self.worker.outbox, &words);
             }
-            self.expected.push_back(Expected::Acknowledged(count));
+            self.expected.push_back(ExpectedReply::Acknowledged(count));
             let numbers = self.completions - count..self.completions;
-            self.expected.push_back(Expected::Deleted(numbers));
+            self.expected.push_back(ExpectedReply::Deleted(numbers));
             self.done.clear();
         }
         if self.credits > 0 {
@@ -104,7 +106,7 @@ impl Redis {
                 b">",
             ];
             command(&mut self.worker.outbox, &words);
-            self.expected.push_back(Expected::Tasks);
+            self.expected.push_back(ExpectedReply::Tasks);
             self.asked = true;
         }
     }
@@ -144,14 +146,18 @@ impl Broker for Redis {
                 return Ok(None);
             };
             match (
-                expected.pop_front().context("redis answered unasked")?,
+                expected
+                    .pop_front()
+                    .context("redis sent a reply without a request")?,
                 value,
             ) {
-                (Expected::Acknowledged(count), Reply::Number(done)) => {
+                (ExpectedReply::Acknowledged(count), Reply::Number(done)) => {
                     ensure!(done == count as i64, "redis acknowledged {done} of {count}");
                 }
-                (Expected::Deleted(numbers), Reply::Number(_)) => events.completed.extend(numbers),
-                (Expected::Tasks, value) => {
+                (ExpectedReply::Deleted(numbers), Reply::Number(_)) => {
+                    events.completed.extend(numbers)
+                }
+                (ExpectedReply::Tasks, value) => {
                     *credits -= tasks(&value, events)?;
                     *asked = false;
                 }

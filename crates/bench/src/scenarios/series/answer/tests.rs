@@ -16,7 +16,7 @@ fn catalog() -> Catalog {
 }
 
 /// The answer that a server gives to a query, by what the fleet says.
-fn answered(query: &Query, catalog: &Catalog) -> Value {
+fn answered(query: &SeriesQuery, catalog: &Catalog) -> Value {
     let element = |(labels, points): (Labels, Vec<(i64, f64)>)| {
         let points: Vec<Value> = points
             .into_iter()
@@ -37,11 +37,11 @@ fn check_changed(change: impl FnOnce(&mut Value)) -> String {
     let panel = super::super::kinds::KINDS
         .iter()
         .position(|kind| kind.name == "panel_memory_by_pod");
-    let query = Query::of_kind(catalog.fleet(), panel.unwrap(), 4, ACKNOWLEDGED).unwrap();
+    let query = SeriesQuery::of_kind(catalog.fleet(), panel.unwrap(), 4, ACKNOWLEDGED).unwrap();
     let mut answer = answered(&query, &catalog);
     change(&mut answer);
     let body = serde_json::to_vec(&answer).unwrap();
-    match check(&query, &catalog, Make::Egret, &body) {
+    match check(&query, &catalog, Vendor::Egret, &body) {
         Ok(()) => String::new(),
         Err(error) => format!("{error:#}"),
     }
@@ -55,10 +55,10 @@ fn first(answer: &mut Value) -> &mut Value {
 fn right_answers_of_all_kinds_are_taken() {
     let catalog = catalog();
     for number in 0..200 {
-        let query = Query::choose(catalog.fleet(), number, ACKNOWLEDGED).unwrap();
+        let query = SeriesQuery::choose(catalog.fleet(), number, ACKNOWLEDGED).unwrap();
         let answer = answered(&query, &catalog);
         let body = serde_json::to_vec(&answer).unwrap();
-        check(&query, &catalog, Make::Egret, &body).unwrap();
+        check(&query, &catalog, Vendor::Egret, &body).unwrap();
         assert_eq!(
             count(&body),
             answer["data"]["result"].as_array().unwrap().len()
@@ -94,12 +94,12 @@ fn what_is_missing_or_too_much_is_wrong() {
         all.push(other);
         answer["data"]["result"] = all.into();
     });
-    assert!(more.ends_with("should not be there"), "{more}");
+    assert!(more.ends_with("is unexpected"), "{more}");
     let twice = check_changed(|answer| {
         let all = result(answer);
         answer["data"]["result"] = [&all[..], &all[..1]].concat().into();
     });
-    assert_eq!(twice, "a series is there twice");
+    assert_eq!(twice, "a series occurs twice");
     let gap = check_changed(|answer| {
         first(answer)["values"].as_array_mut().unwrap().remove(5);
     });

@@ -65,8 +65,8 @@ struct Request2 {
 
 type Read = Vec<(Vec<(String, String)>, f64, i64)>;
 
-fn address() -> Address {
-    Address {
+fn address() -> WriteAddress {
+    WriteAddress {
         host: "127.0.0.1:9090".to_owned(),
         token: Some("secret".to_owned()),
         path: "/api/v1/write",

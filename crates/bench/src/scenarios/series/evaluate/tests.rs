@@ -45,14 +45,17 @@ fn the_last_sample_is_that_of_the_step_before() {
 #[test]
 fn windows_hold_the_samples_of_their_steps() {
     let catalog = catalog();
-    let count = node(&catalog, 3).over(Over::Count, 5);
+    let count = node(&catalog, 3).over(WindowFunction::Count, 5);
     let got = catalog.evaluate(&count, at_ms(&catalog));
     assert_eq!(got[0].1, 20.0);
     assert!(!got[0].0.contains_key("__name__"));
-    let max = catalog.evaluate(&node(&catalog, 3).over(Over::Max, 5), at_ms(&catalog));
+    let max = catalog.evaluate(
+        &node(&catalog, 3).over(WindowFunction::Max, 5),
+        at_ms(&catalog),
+    );
     let values = (AT_STEP - 20..AT_STEP).map(|step| catalog.fleet.shape(load(3)).at(step));
     assert_eq!(max[0].1, values.fold(0.0, f64::max));
-    let earlier = node(&catalog, 3).over_before(Over::Last, 1, 5);
+    let earlier = node(&catalog, 3).over_before(WindowFunction::Last, 1, 5);
     let earlier = catalog.evaluate(&earlier, at_ms(&catalog));
     assert_eq!(earlier[0].1, catalog.fleet.shape(load(3)).at(AT_STEP - 21));
     assert_eq!(earlier[0].0["__name__"], LOAD1);
@@ -82,10 +85,10 @@ fn groups_and_ranks_are_of_the_labels_that_are_named() {
         sorted[..2]
     );
     let least = sorted[5];
-    let few = catalog.evaluate(&all.clone().than(Operator::Less, least), at_ms);
+    let few = catalog.evaluate(&all.clone().than(ExprOperator::Less, least), at_ms);
     assert_eq!(few.len(), 4);
     let but_one = all.and_then(
-        Operator::Unless,
+        ExprOperator::Unless,
         Matching::On(vec!["node"]),
         node(&catalog, 0).last(),
     );
@@ -98,7 +101,7 @@ fn vectors_are_matched_by_the_labels_that_are_named() {
     let at_ms = at_ms(&catalog);
     let memory = |labels: &[&'static str]| Selector::of(MEMORY).last().sum_by(labels);
     let share = memory(&["service", "pod"]).and_then(
-        Operator::Divide,
+        ExprOperator::Divide,
         Matching::OnGroupLeft(vec!["service"]),
         memory(&["service"]),
     );
@@ -108,7 +111,7 @@ fn vectors_are_matched_by_the_labels_that_are_named() {
     assert!((sum - f64::from(catalog.fleet.services())).abs() < 1e-9);
     assert!(shares.iter().all(|(labels, _)| labels.len() == 2));
     let both = memory(&["pod", "container"]).and_then(
-        Operator::Divide,
+        ExprOperator::Divide,
         Matching::Ignoring(vec!["job"]),
         memory(&["pod", "container", "job"]),
     );
@@ -123,9 +126,11 @@ fn subqueries_are_asked_at_whole_minutes() {
     let counted = Selector::of(CPU)
         .last()
         .by(Aggregate::Count, &[])
-        .each_minute(Over::Count, 5);
+        .each_minute(WindowFunction::Count, 5);
     assert_eq!(catalog.evaluate(&counted, at_ms)[0].1, 5.0);
-    let last = node(&catalog, 0).last().each_minute(Over::Last, 5);
+    let last = node(&catalog, 0)
+        .last()
+        .each_minute(WindowFunction::Last, 5);
     let minute_ms = at_ms - at_ms % 60_000;
     let expected = catalog.evaluate(&node(&catalog, 0).last(), minute_ms)[0].1;
     assert_eq!(catalog.evaluate(&last, at_ms)[0].1, expected);

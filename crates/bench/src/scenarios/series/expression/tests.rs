@@ -13,22 +13,23 @@ fn queries_are_written_as_promql() {
     let one = Selector::of("up").is("job", "node");
     let queries = [
         all.clone()
-            .over(Over::Rate, 5)
+            .over(WindowFunction::Rate, 5)
             .sum_by(&["service", "code"])
             .quantile_of_buckets(0.9),
-        some.over_before(Over::Increase, 60, 15)
+        some.over_before(WindowFunction::Increase, 60, 15)
             .without(Aggregate::Avg, &["pod"]),
-        one.clone().over_with(Over::Quantile, Some(0.5), 60),
+        one.clone()
+            .over_with(WindowFunction::Quantile, Some(0.5), 60),
         one.clone()
             .last()
             .with(Aggregate::Topk, 3.0, &[])
-            .than(Operator::Greater, 0.5),
+            .than(ExprOperator::Greater, 0.5),
         one.clone().last().and_then(
-            Operator::Divide,
+            ExprOperator::Divide,
             Matching::OnGroupLeft(vec!["job"]),
-            all.over(Over::Rate, 5)
+            all.over(WindowFunction::Rate, 5)
                 .sum_by(&["job"])
-                .each_minute(Over::Max, 30),
+                .each_minute(WindowFunction::Max, 30),
         ),
         Expr::Absent(one.clone()),
         Expr::Timestamp(one),
@@ -47,26 +48,26 @@ fn queries_are_written_as_promql() {
 
 #[test]
 fn a_query_reaches_as_far_back_as_its_longest_window() {
-    let rate = Selector::of("up").over(Over::Rate, 15);
+    let rate = Selector::of("up").over(WindowFunction::Rate, 15);
     assert_eq!(rate.reach_ms(), 15 * MINUTE_MS);
-    let before = Selector::of("up").over_before(Over::Rate, 5, 60);
+    let before = Selector::of("up").over_before(WindowFunction::Rate, 5, 60);
     assert_eq!(before.clone().sum_by(&[]).reach_ms(), 65 * MINUTE_MS);
     assert_eq!(
-        rate.clone().each_minute(Over::Avg, 30).reach_ms(),
+        rate.clone().each_minute(WindowFunction::Avg, 30).reach_ms(),
         46 * MINUTE_MS
     );
-    let both = rate.and_then(Operator::Divide, Matching::Same, before);
+    let both = rate.and_then(ExprOperator::Divide, Matching::Same, before);
     assert_eq!(both.reach_ms(), 65 * MINUTE_MS);
 }
 
 #[test]
 fn only_what_depends_on_values_filters() {
     let plain = Selector::of("up").last().sum_by(&["job"]);
-    assert!(!plain.clone().than(Operator::Multiply, 100.0).filters());
+    assert!(!plain.clone().than(ExprOperator::Multiply, 100.0).filters());
     assert!(
         plain
             .clone()
-            .than(Operator::Greater, 1.0)
+            .than(ExprOperator::Greater, 1.0)
             .by(Aggregate::Count, &[])
             .filters()
     );

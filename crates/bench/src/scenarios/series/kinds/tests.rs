@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::super::evaluate::Catalog;
-use super::super::query::Query;
+use super::super::query::SeriesQuery;
 use super::*;
 
 #[test]
 fn there_are_enough_and_no_two_are_the_same() {
     let fleet = fleet();
-    let place = Place::new(&fleet, 1);
+    let place = LabelValues::new(&fleet, 1);
     let names: BTreeSet<_> = KINDS.iter().map(|kind| kind.name).collect();
     let texts: BTreeSet<_> = KINDS
         .iter()
@@ -36,7 +36,7 @@ fn every_kind_has_an_answer_wherever_it_is_asked() {
     for (kind, known) in KINDS.iter().enumerate() {
         for random in 0..4 {
             let query =
-                Query::of_kind(catalog.fleet(), kind, mix(9, random), ACKNOWLEDGED).unwrap();
+                SeriesQuery::of_kind(catalog.fleet(), kind, mix(9, random), ACKNOWLEDGED).unwrap();
             let got = catalog.evaluate(&query.expr, query.moments.last_ms());
             assert!(!got.is_empty(), "{}: {}", known.name, query.expr);
             assert!(

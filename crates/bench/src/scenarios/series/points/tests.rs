@@ -19,7 +19,7 @@ const MINUTE: Span = Span {
 };
 
 #[track_caller]
-fn check(over: Over, values: &[f64], expected: f64) {
+fn check(over: WindowFunction, values: &[f64], expected: f64) {
     let got = over.of(None, MINUTE, &points(values)).unwrap();
     assert!(
         (got - expected).abs() < 1e-9,
@@ -31,21 +31,29 @@ fn check(over: Over, values: &[f64], expected: f64) {
 fn rates_go_on_to_the_ends_of_the_window() {
     // 50 in 50 s, 5 s before and after: 60 in a minute.
     check(
-        Over::Increase,
+        WindowFunction::Increase,
         &[100.0, 110.0, 120.0, 130.0, 140.0, 150.0],
         60.0,
     );
-    check(Over::Rate, &[100.0, 110.0, 120.0, 130.0, 140.0, 150.0], 1.0);
     check(
-        Over::Delta,
+        WindowFunction::Rate,
+        &[100.0, 110.0, 120.0, 130.0, 140.0, 150.0],
+        1.0,
+    );
+    check(
+        WindowFunction::Delta,
         &[150.0, 140.0, 130.0, 120.0, 110.0, 100.0],
         -60.0,
     );
     // It was zero 2 s before the first sample, so only these 2 s count before it.
-    check(Over::Increase, &[2.0, 12.0, 22.0, 32.0, 42.0, 52.0], 57.0);
+    check(
+        WindowFunction::Increase,
+        &[2.0, 12.0, 22.0, 32.0, 42.0, 52.0],
+        57.0,
+    );
     // From 25 s on nothing: half an interval more, not 35 s.
     check(
-        Over::Increase,
+        WindowFunction::Increase,
         &[100.0, 110.0, 120.0],
         20.0 / 20.0 * (20.0 + 5.0 + 5.0),
     );
@@ -59,47 +67,57 @@ fn a_counter_that_begins_anew_has_not_lost_anything() {
         from_ms: 0,
         to_ms: 40_000,
     };
-    let got = Over::Increase
+    let got = WindowFunction::Increase
         .of(None, span, &points(&[100.0, 110.0, 5.0, 15.0]))
         .unwrap();
     assert!((got - gained * 40.0 / 30.0).abs() < 1e-9, "{got}");
-    check(Over::Resets, &[3.0, 1.0, 2.0, 0.0, 0.0], 2.0);
-    check(Over::Changes, &[3.0, 1.0, 2.0, 0.0, 0.0], 3.0);
-    check(Over::Irate, &[3.0, 1.0, 51.0], 5.0);
-    check(Over::Irate, &[3.0, 50.0, 20.0], 2.0);
-    check(Over::Idelta, &[3.0, 50.0, 20.0], -30.0);
+    check(WindowFunction::Resets, &[3.0, 1.0, 2.0, 0.0, 0.0], 2.0);
+    check(WindowFunction::Changes, &[3.0, 1.0, 2.0, 0.0, 0.0], 3.0);
+    check(WindowFunction::Irate, &[3.0, 1.0, 51.0], 5.0);
+    check(WindowFunction::Irate, &[3.0, 50.0, 20.0], 2.0);
+    check(WindowFunction::Idelta, &[3.0, 50.0, 20.0], -30.0);
 }
 
 #[test]
 fn what_is_said_of_all_samples() {
     let values = [4.0, 1.0, 7.0, 2.0];
-    check(Over::Avg, &values, 3.5);
-    check(Over::Min, &values, 1.0);
-    check(Over::Max, &values, 7.0);
-    check(Over::Sum, &values, 14.0);
-    check(Over::Count, &values, 4.0);
-    check(Over::Last, &values, 2.0);
-    check(Over::Stddev, &[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0], 2.0);
-    check(Over::Deriv, &[1.0, 3.0, 5.0, 7.0], 0.2);
-    check(Over::Quantile, &values, 3.0);
+    check(WindowFunction::Avg, &values, 3.5);
+    check(WindowFunction::Min, &values, 1.0);
+    check(WindowFunction::Max, &values, 7.0);
+    check(WindowFunction::Sum, &values, 14.0);
+    check(WindowFunction::Count, &values, 4.0);
+    check(WindowFunction::Last, &values, 2.0);
+    check(
+        WindowFunction::Stddev,
+        &[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0],
+        2.0,
+    );
+    check(WindowFunction::Deriv, &[1.0, 3.0, 5.0, 7.0], 0.2);
+    check(WindowFunction::Quantile, &values, 3.0);
     assert_eq!(quantile(0.9, vec![1.0, 2.0]), 1.9);
     assert_eq!(quantile(1.0, vec![5.0]), 5.0);
 }
 
 #[test]
 fn one_sample_is_enough_for_some() {
-    assert_eq!(Over::Avg.of(None, MINUTE, &points(&[2.0])), Some(2.0));
-    assert_eq!(Over::Changes.of(None, MINUTE, &points(&[2.0])), Some(0.0));
+    assert_eq!(
+        WindowFunction::Avg.of(None, MINUTE, &points(&[2.0])),
+        Some(2.0)
+    );
+    assert_eq!(
+        WindowFunction::Changes.of(None, MINUTE, &points(&[2.0])),
+        Some(0.0)
+    );
     for over in [
-        Over::Rate,
-        Over::Increase,
-        Over::Delta,
-        Over::Irate,
-        Over::Deriv,
+        WindowFunction::Rate,
+        WindowFunction::Increase,
+        WindowFunction::Delta,
+        WindowFunction::Irate,
+        WindowFunction::Deriv,
     ] {
         assert_eq!(over.of(None, MINUTE, &points(&[2.0])), None, "{over:?}");
     }
-    assert_eq!(Over::Count.of(None, MINUTE, &[]), None);
+    assert_eq!(WindowFunction::Count.of(None, MINUTE, &[]), None);
 }
 
 #[test]
@@ -122,7 +140,7 @@ fn quantiles_of_buckets_lie_between_bounds() {
         quantile_of_buckets(1.0, buckets([10.0, 20.0, 20.0, 20.0])),
         0.5
     );
-    // Nobody knows how far above the last bound.
+    // How far values lie above the last bound is unknown.
     assert_eq!(
         quantile_of_buckets(0.99, buckets([1.0, 2.0, 3.0, 20.0])),
         1.0

@@ -8,14 +8,13 @@ const FLEET: Fleet = Fleet {
     begin_ms: 1_795_000_020_000,
 };
 
-/// Two days.
 const ACKNOWLEDGED: u64 = 2 * 5_760;
 
 #[test]
 fn only_samples_that_are_there_are_asked_about() {
     for acknowledged in [100, 400, ACKNOWLEDGED] {
         for number in 0..2_000 {
-            let query = Query::choose(&FLEET, number, acknowledged).unwrap();
+            let query = SeriesQuery::choose(&FLEET, number, acknowledged).unwrap();
             let moments = query.moments.all();
             assert_eq!(moments.first(), Some(&query.moments.first_ms()));
             assert_eq!(moments.last(), Some(&query.moments.last_ms()));
@@ -24,7 +23,7 @@ fn only_samples_that_are_there_are_asked_about() {
             assert!(reached_ms >= FLEET.begin_ms, "{}", query.expr);
             // Where no sample ever is, and where subqueries are not evaluated.
             assert_eq!(query.moments.last_ms() % INTERVAL_MS, 0);
-            let instant = matches!(query.moments, Moments::One(_));
+            let instant = matches!(query.moments, EvalTimes::One(_));
             assert_eq!(
                 query.moments.last_ms() % MINUTE_MS == 0,
                 !instant,
@@ -33,14 +32,14 @@ fn only_samples_that_are_there_are_asked_about() {
             );
         }
     }
-    assert!(Query::choose(&FLEET, 0, 3).is_none());
+    assert!(SeriesQuery::choose(&FLEET, 0, 3).is_none());
 }
 
 #[test]
 fn most_are_about_the_last_hour() {
     let hour_ago_ms = FLEET.step_ms(ACKNOWLEDGED) - HOUR_MS;
-    let queries: Vec<Query> = (0..5_000)
-        .map(|number| Query::choose(&FLEET, number, ACKNOWLEDGED).unwrap())
+    let queries: Vec<SeriesQuery> = (0..5_000)
+        .map(|number| SeriesQuery::choose(&FLEET, number, ACKNOWLEDGED).unwrap())
         .collect();
     for query in &queries {
         let recent = query.moments.last_ms() > hour_ago_ms;
@@ -55,7 +54,7 @@ fn most_are_about_the_last_hour() {
 #[test]
 fn the_same_number_is_the_same_query() {
     let text = |number| {
-        Query::choose(&FLEET, number, ACKNOWLEDGED)
+        SeriesQuery::choose(&FLEET, number, ACKNOWLEDGED)
             .unwrap()
             .path("/api/v1")
     };
@@ -65,12 +64,12 @@ fn the_same_number_is_the_same_query() {
 
 #[test]
 fn a_path_is_escaped() {
-    let query = Query {
+    let query = SeriesQuery {
         kind: 0,
         expr: super::super::expression::Selector::of("up")
             .is("job", "a b/c")
             .last(),
-        moments: Moments::Each(1_795_000_000_000, 1_795_000_060_000, 15_000),
+        moments: EvalTimes::Each(1_795_000_000_000, 1_795_000_060_000, 15_000),
         hot: true,
     };
     assert_eq!(

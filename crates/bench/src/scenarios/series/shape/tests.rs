@@ -13,20 +13,20 @@ fn falls(shape: &Shape) -> Vec<u64> {
 #[test]
 fn a_counter_falls_only_where_a_life_ends() {
     for salt in 0..20 {
-        let flow = Flow::new(30.0, salt);
+        let flow = CounterShape::new(30.0, salt);
         let counter = |life| Shape::Counter {
             flow,
             life,
             per_unit: 1_000.0,
         };
-        assert_eq!(falls(&counter(Life::ENDLESS)), Vec::<u64>::new());
-        let begins = falls(&counter(Life::of(9, salt)));
+        assert_eq!(falls(&counter(ResetSchedule::ENDLESS)), Vec::<u64>::new());
+        let begins = falls(&counter(ResetSchedule::of(9, salt)));
         assert_eq!(
             begins.len() as u64,
             STEPS / 512 + u64::from(begins[0] < STEPS % 512)
         );
         assert!(begins.windows(2).all(|two| two[1] - two[0] == 512));
-        let last = counter(Life::of(9, salt)).at(begins[0]);
+        let last = counter(ResetSchedule::of(9, salt)).at(begins[0]);
         assert!(last < 30.0, "it begins near nothing, not at {last}");
     }
 }
@@ -34,8 +34,8 @@ fn a_counter_falls_only_where_a_life_ends() {
 #[test]
 fn a_counter_rises_by_its_rate_on_average() {
     let shape = Shape::Counter {
-        flow: Flow::new(10.0, 3),
-        life: Life::ENDLESS,
+        flow: CounterShape::new(10.0, 3),
+        life: ResetSchedule::ENDLESS,
         per_unit: 1.0,
     };
     let mean = (shape.at(STEPS) - shape.at(0)) / STEPS as f64;
@@ -51,7 +51,10 @@ fn a_counter_rises_by_its_rate_on_average() {
 fn a_gauge_sways_about_its_level_in_few_digits() {
     let shape = Shape::Gauge {
         level: 100.0,
-        swings: [Swing::new(8.0, 240.0, 1), Swing::new(20.0, 5_760.0, 2)],
+        swings: [
+            PeriodicShape::new(8.0, 240.0, 1),
+            PeriodicShape::new(20.0, 5_760.0, 2),
+        ],
         noise: 5.0,
         hold: 2,
         salt: 3,

@@ -1,9 +1,9 @@
-//! Who sends what, and when.
+//! What each sender sends, and when.
 
 use super::*;
 
-fn sending(series: u32, writers: u32, batch: u32) -> Sending {
-    Sending {
+fn sending(series: u32, writers: u32, batch: u32) -> WriteParams {
+    WriteParams {
         fleet: Fleet {
             seed: 1,
             series,
@@ -39,12 +39,12 @@ fn a_request_is_filled_with_later_steps_where_series_are_few() {
 fn what_is_due_does_not_wait_for_what_was_slow() {
     let begin = Instant::now();
     let gap = Duration::from_nanos(333_333);
-    let pace = Pace {
+    let pace = SendSchedule {
         begin,
         gap: Some(gap),
     };
     // Long past: it is due when it was due, not now.
-    let past = Pace {
+    let past = SendSchedule {
         begin: begin - Duration::from_secs(60),
         gap: Some(gap),
     };

@@ -5,14 +5,14 @@ use clap::Parser;
 use super::*;
 
 #[derive(Parser)]
-struct Line {
+struct TestCli {
     #[command(flatten)]
     args: ViewsArgs,
 }
 
-fn plan(line: &str) -> Plan {
+fn plan(line: &str) -> ViewsPlan {
     let words = ["views"].into_iter().chain(line.split_whitespace());
-    Plan::of(&Line::parse_from(words).args)
+    ViewsPlan::of(&TestCli::parse_from(words).args)
 }
 
 fn names(line: &str) -> Vec<String> {

@@ -1,6 +1,8 @@
-//! The eight TPC-H tables: made, filled by `COPY`, and changed as the refresh functions of the specification do.
+//! The eight TPC-H tables: made, filled by `COPY`, and changed as the refresh functions of the
+//! specification do.
 //!
-//! Orders that come have keys that were left free in the beginning; those that go are drawn from all that are there.
+//! Orders that come have keys that were left free in the beginning; those that go are drawn from
+//! all that are there.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use tokio_postgres::Client;
 
 use super::rows::{Rows, first_key, later_key};
-use crate::scenarios::views::site::Site;
+use crate::scenarios::views::schema::ScenarioSchema;
 use crate::schedule::random;
 
 /// What queries and statements write for the schema.
@@ -28,8 +30,8 @@ pub(super) const TABLES: [&str; 8] = [
 ];
 
 /// The tables, and which orders are in them.
-pub(super) struct Data<'a> {
-    site: &'a Site,
+pub(super) struct TpchTables<'a> {
+    site: &'a ScenarioSchema,
     rows: Rows,
     keys: Vec<u64>,
     /// Orders that came later.
@@ -37,13 +39,10 @@ pub(super) struct Data<'a> {
     random: Xoshiro256PlusPlus,
 }
 
-impl<'a> Data<'a> {
-    /// Makes them.
-    ///
-    /// # Errors
-    /// The server's.
+impl<'a> TpchTables<'a> {
+    /// Makes and fills the tables.
     pub(super) async fn make(
-        site: &'a Site,
+        site: &'a ScenarioSchema,
         client: &Client,
         scale: f64,
         seed: u64,
@@ -69,7 +68,7 @@ impl<'a> Data<'a> {
         Ok(data)
     }
 
-    /// What is written for this schema.
+    /// Replaces placeholders of a statement by this schema.
     pub(super) fn sql(&self, text: &str) -> String {
         text.replace(SCHEMA, &self.site.named(""))
     }
@@ -137,10 +136,8 @@ impl<'a> Data<'a> {
         Ok(())
     }
 
-    /// Inserts a thousandth of all orders with their lines, and deletes as many with theirs: a transaction each.
-    ///
-    /// # Errors
-    /// The server's.
+    /// Inserts a thousandth of all orders with their lines, and deletes as many with theirs: a
+    /// transaction each.
     pub(super) async fn change(&mut self, client: &Client) -> Result<()> {
         let count = u64::from((self.rows.sizes.orders / SHARE).max(1));
         let come: Vec<u64> = (self.later..self.later + count).map(later_key).collect();
@@ -164,10 +161,7 @@ impl<'a> Data<'a> {
         Ok(client.batch_execute("COMMIT").await?)
     }
 
-    /// Drops the tables.
-    ///
-    /// # Errors
-    /// The server's.
+    /// Drops all tables of the schema.
     pub(super) async fn drop(&self, client: &Client) -> Result<()> {
         let tables = TABLES.map(|table| self.site.named(table)).join(", ");
         Ok(client

@@ -1,7 +1,6 @@
-//! The 22 queries of TPC-H with the parameters by which the specification validates them. They write `tpch.` for the schema of
-//! the tables, and `:scale` for the scale factor.
+//! The 22 queries of TPC-H with the parameters by which the specification validates them. They
+//! write `tpch.` for the schema of the tables, and `:scale` for the scale factor.
 
-/// By their numbers.
 const QUERIES: [&str; 22] = [
     include_str!("queries/q01.sql"),
     include_str!("queries/q02.sql"),

@@ -1,7 +1,8 @@
-//! Rows of the TPC-H tables as the text form of `COPY`, by the rules of the specification, section 4.2.
+//! Rows of the TPC-H tables as the text form of `COPY`, by the rules of the specification, section
+//! 4.2.
 //!
-//! What a row is follows from the seed, its table and its key: an order with its lines can be made again at any time, and
-//! those that are inserted later are made alike.
+//! What a row is follows from the seed, its table and its key: an order with its lines can be made
+//! again at any time, and those that are inserted later are made alike.
 
 use std::fmt::Write;
 
@@ -36,7 +37,7 @@ pub(super) struct Sizes {
     pub(super) customers: u32,
     pub(super) orders: u32,
     clerks: u32,
-    /// Suppliers of whom customers complain; and as many whom they recommend.
+    /// Number of suppliers that customers complain about; as many are recommended.
     remarkable: u32,
 }
 
@@ -55,7 +56,6 @@ impl Sizes {
     }
 }
 
-/// Makes rows.
 pub(super) struct Rows {
     pub(super) sizes: Sizes,
     seed: u64,
@@ -66,7 +66,7 @@ pub(super) struct Rows {
 }
 
 /// A line of an order before it is written.
-struct Line {
+struct OrderLine {
     part: u32,
     supplier: u32,
     quantity: u64,
@@ -92,16 +92,15 @@ impl Rows {
         }
     }
 
-    /// Regions and nations.
     pub(super) fn fixed(&self) -> [String; 2] {
         let mut random = self.random(1, 0);
         let (mut regions, mut nations) = (String::new(), String::new());
         for (key, name) in REGIONS.iter().enumerate() {
-            let comment = self.pool.piece(&mut random, (31, 115));
+            let comment = self.pool.piece(&mut random, 31, 115);
             row(&mut regions, format_args!("{key}\t{name}\t{comment}"));
         }
         for (key, (name, region)) in NATIONS.iter().enumerate() {
-            let comment = self.pool.piece(&mut random, (31, 114));
+            let comment = self.pool.piece(&mut random, 31, 114);
             row(
                 &mut nations,
                 format_args!("{key}\t{name}\t{region}\t{comment}"),
@@ -115,7 +114,7 @@ impl Rows {
         let random = &mut self.random(2, key.into());
         let (nation, balance) = (random.random_range(0..25), balance(random));
         let (address, phone) = (address(random), phone(random, nation));
-        let comment = self.pool.piece(random, (25, 75));
+        let comment = self.pool.piece(random, 25, 75);
         // Spread over all.
         let step = (self.sizes.suppliers / (2 * self.sizes.remarkable)).max(1);
         let what = match (key % step, (key / step) % 2) {
@@ -131,7 +130,6 @@ impl Rows {
         );
     }
 
-    /// A part.
     pub(super) fn part(&self, key: u32, into: &mut String) {
         let random = &mut self.random(3, key.into());
         let name = self.part_name(random);
@@ -141,7 +139,7 @@ impl Rows {
         let size = random.random_range(1..=50);
         let container = CONTAINERS.map(|words| one_of(words, random)).join(" ");
         let price = money(retail_cents(key) as i64);
-        let comment = self.pool.piece(random, (5, 22));
+        let comment = self.pool.piece(random, 5, 22);
         row(
             into,
             format_args!(
@@ -169,7 +167,7 @@ impl Rows {
             let supplier = self.supplier_of(part, number);
             let available = random.random_range(1..=9_999);
             let cost = money(random.random_range(100..=100_000));
-            let comment = self.pool.piece(random, (49, 198));
+            let comment = self.pool.piece(random, 49, 198);
             row(
                 into,
                 format_args!("{part}\t{supplier}\t{available}\t{cost}\t{comment}"),
@@ -177,21 +175,20 @@ impl Rows {
         }
     }
 
-    /// The key of one of a part's suppliers. With fewer than 240 of them the shift from part to part begins anew sooner than
-    /// in the specification, as two of the four could be the same.
+    /// The key of one of a part's suppliers. With fewer than 240 of them the shift from part to
+    /// part begins anew sooner than in the specification, as two of the four could be the same.
     fn supplier_of(&self, part: u32, number: u32) -> u32 {
         let all = self.sizes.suppliers;
         let shift = ((part - 1) / all) % (all / 12).max(1);
         (part + number * (all / SUPPLIERS_OF_PART + shift)) % all + 1
     }
 
-    /// A customer.
     pub(super) fn customer(&self, key: u32, into: &mut String) {
         let random = &mut self.random(5, key.into());
         let (nation, balance) = (random.random_range(0..25), balance(random));
         let (address, phone) = (address(random), phone(random, nation));
         let segment = one_of(&SEGMENTS, random);
-        let comment = self.pool.piece(random, (29, 116));
+        let comment = self.pool.piece(random, 29, 116);
         row(
             into,
             format_args!(
@@ -221,7 +218,7 @@ impl Rows {
         let (total, day) = (money(total_cents as i64), &self.days[day]);
         let priority = one_of(&PRIORITIES, random);
         let clerk = random.random_range(1..=self.sizes.clerks);
-        let comment = self.pool.piece(random, (19, 78));
+        let comment = self.pool.piece(random, 19, 78);
         row(
             order,
             format_args!(
@@ -240,12 +237,12 @@ impl Rows {
         }
     }
 
-    fn line(&self, day: usize, random: &mut Xoshiro256PlusPlus) -> Line {
+    fn line(&self, day: usize, random: &mut Xoshiro256PlusPlus) -> OrderLine {
         let part = random.random_range(1..=self.sizes.parts);
         let supplier = self.supplier_of(part, random.random_range(0..SUPPLIERS_OF_PART));
         let quantity = random.random_range(1..=50);
         let shipped = day + random.random_range(1..=121);
-        Line {
+        OrderLine {
             part,
             supplier,
             quantity,
@@ -262,11 +259,11 @@ impl Rows {
         &self,
         order: u64,
         number: u32,
-        line: &Line,
+        line: &OrderLine,
         random: &mut Xoshiro256PlusPlus,
         into: &mut String,
     ) {
-        let Line {
+        let OrderLine {
             part,
             supplier,
             quantity,
@@ -274,15 +271,16 @@ impl Rows {
         } = line;
         let price = money(line.price_cents as i64);
         let (discount, tax) = (line.discount_percent, line.tax_percent);
-        let returned = match line.received <= TODAY {
-            true => one_of(&["R", "A"], random),
-            false => "N",
+        let returned = if line.received <= TODAY {
+            one_of(&["R", "A"], random)
+        } else {
+            "N"
         };
         let status = if line.shipped > TODAY { "O" } else { "F" };
         let [shipped, committed, received] =
             [line.shipped, line.committed, line.received].map(|day| &self.days[day]);
         let (instruction, mode) = (one_of(&INSTRUCTIONS, random), one_of(&SHIP_MODES, random));
-        let comment = self.pool.piece(random, (10, 43));
+        let comment = self.pool.piece(random, 10, 43);
         row(
             into,
             format_args!(
@@ -298,7 +296,7 @@ impl Rows {
     }
 }
 
-impl Line {
+impl OrderLine {
     /// With discount and tax, rounded.
     fn charge_cents(&self) -> u64 {
         let charge = self.price_cents * (100 - self.discount_percent) * (100 + self.tax_percent);
@@ -306,7 +304,8 @@ impl Line {
     }
 }
 
-/// The key of the n-th order of those that are there in the beginning, from 0 on: of 32 keys, 8 are taken.
+/// The key of the n-th order of those that are there in the beginning, from 0 on: of 32 keys, 8 are
+/// taken.
 pub(super) fn first_key(n: u64) -> u64 {
     n / 8 * 32 + n % 8 + 1
 }

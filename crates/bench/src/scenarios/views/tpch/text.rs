@@ -1,8 +1,8 @@
 //! Words of the TPC-H tables, and the sentences that their comments are cut from.
 //!
-//! The sets of words that the queries choose by (colours, types, containers, segments and so on) are whole, as the
-//! specification lists them. Of the words of sentences there are those that are frequent there, about as frequent: the
-//! queries ask only for `special` before `requests`.
+//! The sets of words that the queries choose by (colours, types, containers, segments and so on)
+//! are whole, as the specification lists them. Of the words of sentences there are those that are
+//! frequent there, about as frequent: the queries ask only for `special` before `requests`.
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -52,7 +52,6 @@ pub(super) const INSTRUCTIONS: [&str; 4] = [
     "TAKE BACK RETURN",
 ];
 
-/// How items travel.
 pub(super) const SHIP_MODES: [&str; 7] = ["REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FOB"];
 
 /// Regions, in the order of their keys.
@@ -175,7 +174,6 @@ const DEEDS: Words = &[("v", 30), ("vd", 40)];
 pub(super) struct Pool(String);
 
 impl Pool {
-    /// Makes them.
     pub(super) fn new(random: &mut Xoshiro256PlusPlus) -> Self {
         let mut pool = String::with_capacity(POOL_BYTES + 200);
         while pool.len() < POOL_BYTES {
@@ -185,11 +183,7 @@ impl Pool {
     }
 
     /// A piece of so many bytes, from `least` to `most`.
-    pub(super) fn piece(
-        &self,
-        random: &mut Xoshiro256PlusPlus,
-        (least, most): (usize, usize),
-    ) -> &str {
+    pub(super) fn piece(&self, random: &mut Xoshiro256PlusPlus, least: usize, most: usize) -> &str {
         let bytes = random.random_range(least..=most);
         let begin = random.random_range(0..self.0.len() - bytes);
         // All of it is ASCII.

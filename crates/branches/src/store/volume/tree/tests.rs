@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// A source with `base/one` and `base/two`, a directory of somebody else with files of the same
+/// A source with `base/one` and `base/two`, a directory of another user with files of the same
 /// names, and the path of the copy.
 struct Scene {
     _directory: tempfile::TempDir,

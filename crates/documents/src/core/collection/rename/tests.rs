@@ -1,4 +1,4 @@
-//! References that follow.
+//! References to renamed documents.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ fn references_follow_wherever_they_are() {
             .identity(&json!({ "faa": faa }))
             .unwrap()
     };
-    let renamed = Renamed::from([(
+    let renamed = RenamedIdentities::from([(
         airports.families()[0].alias(&identity("IDL")),
         identity("JFK"),
     )]);

@@ -1,4 +1,4 @@
-//! What is known of places by schemas of all kinds.
+//! Guarantees of various schemas at paths.
 
 use expect_test::{Expect, expect};
 use serde_json::json;
@@ -43,7 +43,7 @@ fn types_of_properties() {
             /f: never there; the schema does not require `/f`: list it in `required`
             /g: an integer; the schema does not require `/g`: list it in `required`
             /h: a boolean; the schema does not require `/h`: list it in `required`
-            /a/b: anything; by the schema `/a` is a string: let it be an object"#]],
+            /a/b: anything; by the schema `/a` is a string: declare it as an object"#]],
     );
 }
 
@@ -108,13 +108,13 @@ fn every_step_is_required_and_an_object() {
         &["/a/id", "/b/id", "/c/id", "/a/other"],
         expect![[r#"
             /a/id: a string; required
-            /b/id: a string; by the schema `/b` is anything: let it be an object
+            /b/id: a string; by the schema `/b` is anything: declare it as an object
             /c/id: a string; the schema does not require `/c`: list it in `required`
             /a/other: anything; the schema does not require `/a/other`: list it in `required`"#]],
     );
 }
 
-/// Without remembering, each step would double the work.
+/// Without a cache, each step would double the work.
 #[test]
 fn what_refers_to_itself_twice_is_looked_at_once_for_each_step() {
     let one = json!({"required": ["a"], "properties": {"a": {"$ref": "#"}}});

@@ -1,10 +1,10 @@
-//! The lines of a file, in portions that are sent together.
+//! The lines of a file, in chunks that are sent together.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use super::unusable;
+use crate::commands::document::request::unusable;
 use crate::failure::Failure;
 
 /// Lines of a request.
@@ -17,7 +17,7 @@ const BYTES: usize = 2 << 20;
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// Lines that are sent together.
-pub(super) struct Chunk {
+pub(super) struct LineChunk {
     pub(super) text: Vec<u8>,
     /// The number of its first line in the file, from 1 on.
     pub(super) first: u64,
@@ -26,29 +26,28 @@ pub(super) struct Chunk {
     pub(super) end: u64,
 }
 
-/// The lines of a file, some at a time.
+/// Reader of the lines of a file, chunk by chunk.
 pub(super) struct Lines<'a> {
     path: &'a Path,
     reader: Box<dyn BufRead + Send>,
     offset: u64,
     line: u64,
-    /// The next line, which the portion before had no room for.
+    /// The next line, which did not fit into the chunk before.
     held: Vec<u8>,
 }
 
 impl<'a> Lines<'a> {
     pub(super) fn open(path: &'a Path, offset: u64, line: u64) -> Result<Self, Failure> {
-        let reader: Box<dyn BufRead + Send> = match path.as_os_str() == "-" {
-            true => Box::new(BufReader::new(io::stdin())),
-            false => {
-                let mut file = File::open(path).map_err(|error| unusable(path, &error))?;
-                // A pipe has but one place, its beginning.
-                if offset > 0 {
-                    io::Seek::seek(&mut file, io::SeekFrom::Start(offset))
-                        .map_err(|error| unusable(path, &error))?;
-                }
-                Box::new(BufReader::with_capacity(1 << 20, file))
+        let reader: Box<dyn BufRead + Send> = if path.as_os_str() == "-" {
+            Box::new(BufReader::new(io::stdin()))
+        } else {
+            let mut file = File::open(path).map_err(|error| unusable(path, &error))?;
+            // A pipe has but one place, its beginning.
+            if offset > 0 {
+                io::Seek::seek(&mut file, io::SeekFrom::Start(offset))
+                    .map_err(|error| unusable(path, &error))?;
             }
+            Box::new(BufReader::with_capacity(1 << 20, file))
         };
         Ok(Self {
             path,
@@ -59,8 +58,8 @@ impl<'a> Lines<'a> {
         })
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Chunk>, Failure> {
-        let mut chunk = Chunk {
+    pub(super) fn next(&mut self) -> Result<Option<LineChunk>, Failure> {
+        let mut chunk = LineChunk {
             text: Vec::new(),
             first: self.line + 1,
             lines: 0,
@@ -89,13 +88,14 @@ impl<'a> Lines<'a> {
         let read =
             io::Read::take(&mut self.reader, LINE_BYTES_MAX).read_until(b'\n', &mut self.held);
         read.map_err(|error| unusable(self.path, &error))?;
-        match self.held.len() as u64 == LINE_BYTES_MAX && !self.held.ends_with(b"\n") {
-            true => Err(Failure::usage(format!(
+        if self.held.len() as u64 == LINE_BYTES_MAX && !self.held.ends_with(b"\n") {
+            Err(Failure::usage(format!(
                 "{}: a line has more than {} MiB",
                 self.path.display(),
                 LINE_BYTES_MAX >> 20
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 }

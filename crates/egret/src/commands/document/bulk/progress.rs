@@ -1,7 +1,8 @@
-//! How far an import is: `FILE.progress`, which is there while the import is not done.
+//! Progress of an import: `FILE.progress`, which exists while the import is not done.
 //!
-//! Its first line says what is imported, and to where. Behind it is noted from time to time why lines were refused, a line for each, and then how far
-//! the import is. What comes after the last of these was being written when the import was broken off, and does not count.
+//! Its first line says what is imported, and to where. Behind it is noted from time to time why
+//! lines were refused, a line for each, and then how far the import is. What comes after the last
+//! of these was being written when the import was broken off, and does not count.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -12,14 +13,15 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::unusable;
 use crate::cli::ImportDocuments;
-use crate::commands::document::reasons::{Problem, Reasons};
+use crate::commands::document::reasons::{DocumentProblem, Reasons};
+use crate::commands::document::request::unusable;
 use crate::failure::Failure;
 
-/// What is imported, and to where: how far another import is says nothing of this one.
+/// Identity of an import: what is imported, and to where. The progress of another import does not
+/// apply.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Source {
+pub(super) struct ImportIdentity {
     server: String,
     database: Option<String>,
     collection: String,
@@ -28,9 +30,9 @@ pub(super) struct Source {
     file_changed_at: (i64, i64),
 }
 
-/// What became of all lines so far.
+/// Number of lines by outcome.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub(super) struct Counts {
+pub(super) struct LineCounts {
     pub(super) lines: u64,
     pub(super) created: u64,
     pub(super) changed: u64,
@@ -38,13 +40,13 @@ pub(super) struct Counts {
     pub(super) refused: u64,
 }
 
-/// How far an import is.
+/// Checkpoint of an import.
 #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
-pub(super) struct Mark {
-    /// Up to here each line of the file is answered for good, in bytes.
+pub(super) struct Checkpoint {
+    /// End of the lines with a final outcome, as an offset in the file, in bytes.
     pub(super) offset: u64,
-    pub(super) counts: Counts,
-    /// Where all refused lines are, if they are written to a file.
+    pub(super) counts: LineCounts,
+    /// The file of rejected lines, if there is one.
     pub(super) refusals: Option<Refusals>,
 }
 
@@ -52,51 +54,49 @@ pub(super) struct Mark {
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Refusals {
     pub(super) path: String,
-    /// Up to here it is of those that are counted, in bytes.
+    /// Its length with the lines that are counted, in bytes.
     pub(super) bytes: u64,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Note {
-    Refused(Problem),
-    Reached(Mark),
+enum ProgressRecord {
+    Refused(DocumentProblem),
+    Reached(Checkpoint),
 }
 
-/// What an import begins with.
+/// State that an import resumes from.
 #[derive(Default)]
-pub(super) struct Left {
-    pub(super) mark: Mark,
+pub(super) struct ResumeState {
+    pub(super) mark: Checkpoint,
     pub(super) reasons: Reasons,
-    /// Up to here the progress says so, in bytes.
+    /// Offset of the end of this checkpoint in the progress file, in bytes.
     bytes: u64,
 }
 
-/// What is noted already.
-pub(super) enum Earlier {
-    /// Nothing.
+/// What the progress file of an earlier run holds.
+pub(super) enum PriorProgress {
     Nothing,
-    /// How far this import is.
-    This(Left),
-    /// How far another one is: what is another there, in words.
+    /// The progress of this import.
+    This(ResumeState),
+    /// The progress of another import, with the difference in words.
     Another(String),
 }
 
-/// When is written what is noted.
+/// When records are written to the progress file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Noted {
-    /// At once.
+pub(super) enum FlushMode {
     AtOnce,
-    /// When the next is noted: until then a crash of the server may take it back.
+    /// With the next record: until then a crash of PostgreSQL may lose what they count.
     Later,
 }
 
-/// The file in which is noted how far an import is.
-pub(super) struct Progress {
+/// The progress file of an import.
+pub(super) struct ProgressFile {
     path: PathBuf,
-    source: Source,
-    noted: Noted,
-    /// Open as soon as something is written.
+    source: ImportIdentity,
+    noted: FlushMode,
+    /// Open from the first write on.
     file: Option<File>,
     /// Why lines were refused since it was noted how far it is, as lines of the file.
     reasons: Vec<u8>,
@@ -104,8 +104,8 @@ pub(super) struct Progress {
     later: Vec<u8>,
 }
 
-impl Source {
-    /// What a command imports from a file of which this is known, and to which server.
+impl ImportIdentity {
+    /// The identity of an import of a file with these metadata, by this command, to this server.
     pub(super) fn new(server: &Url, command: &ImportDocuments, file: &Metadata) -> Self {
         // Without user and password, which have no place in files.
         let origin = server.origin().ascii_serialization();
@@ -119,31 +119,31 @@ impl Source {
         }
     }
 
-    /// What is another now than it was.
+    /// The first difference to another import, in words.
     fn change_since(&self, earlier: &Self) -> Option<String> {
         if earlier.server != self.server {
-            return Some(format!("an import to {} was broken off", earlier.server));
+            return Some(format!("an import to {} was interrupted", earlier.server));
         }
         if earlier.database != self.database {
             return Some(match &earlier.database {
-                Some(database) => format!("an import to database {database} was broken off"),
-                None => "an import without --database was broken off".to_owned(),
+                Some(database) => format!("an import to database {database} was interrupted"),
+                None => "an import without --database was interrupted".to_owned(),
             });
         }
         if earlier.collection != self.collection {
             let collection = &earlier.collection;
             return Some(format!(
-                "an import to collection {collection} was broken off"
+                "an import to collection {collection} was interrupted"
             ));
         }
         let is_same = earlier.file_bytes == self.file_bytes
             && earlier.file_changed_at == self.file_changed_at;
-        (!is_same).then(|| "the file has changed since its import was broken off".to_owned())
+        (!is_same).then(|| "the file has changed since its import was interrupted".to_owned())
     }
 }
 
-impl Progress {
-    pub(super) fn new(path: PathBuf, source: Source, noted: Noted) -> Self {
+impl ProgressFile {
+    pub(super) fn new(path: PathBuf, source: ImportIdentity, noted: FlushMode) -> Self {
         Self {
             path,
             source,
@@ -154,14 +154,16 @@ impl Progress {
         }
     }
 
-    /// What is noted in a file of this name.
+    /// Reads the progress file, if there is one.
     ///
     /// # Errors
-    /// [`Failure`]: it cannot be read, or somebody else wrote it.
-    pub(super) fn earlier(&self) -> Result<Earlier, Failure> {
+    /// [`Failure`]: it cannot be read, or is no progress file of an import.
+    pub(super) fn earlier(&self) -> Result<PriorProgress, Failure> {
         let text = match std::fs::read(&self.path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Earlier::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(PriorProgress::Nothing);
+            }
             Err(error) => return Err(unusable(&self.path, &error)),
         };
         // A line without its end is not all of it.
@@ -170,16 +172,18 @@ impl Progress {
             .filter(|line| line.ends_with(b"\n"));
         let first = match lines.next() {
             Some(first) => first,
-            None if text.is_empty() => return Ok(Earlier::Nothing),
+            None if text.is_empty() => return Ok(PriorProgress::Nothing),
             None => &text[..],
         };
-        let source: Source = serde_json::from_slice(first).map_err(|_| {
+        let source: ImportIdentity = serde_json::from_slice(first).map_err(|_| {
             let path = self.path.display();
-            Failure::usage(format!("{path}: this does not say how far an import is"))
-                .with_hint("--anew begins at the first line, and writes over this file")
+            Failure::usage(format!(
+                "{path}: this is not the progress file of an import"
+            ))
+            .with_hint("--anew starts at the first line and overwrites this file")
         })?;
         if let Some(what) = self.source.change_since(&source) {
-            return Ok(Earlier::Another(what));
+            return Ok(PriorProgress::Another(what));
         }
         let mut left = None;
         let mut reasons = Reasons::default();
@@ -187,8 +191,8 @@ impl Progress {
         for line in lines {
             bytes += line.len() as u64;
             match serde_json::from_slice(line) {
-                Ok(Note::Refused(problem)) => refused.push(problem),
-                Ok(Note::Reached(mark)) => {
+                Ok(ProgressRecord::Refused(problem)) => refused.push(problem),
+                Ok(ProgressRecord::Reached(mark)) => {
                     refused.drain(..).for_each(|problem| reasons.add(&problem));
                     left = Some((mark, bytes));
                 }
@@ -196,20 +200,17 @@ impl Progress {
             }
         }
         Ok(match left {
-            Some((mark, bytes)) => Earlier::This(Left {
+            Some((mark, bytes)) => PriorProgress::This(ResumeState {
                 mark,
                 reasons,
                 bytes,
             }),
-            None => Earlier::Nothing,
+            None => PriorProgress::Nothing,
         })
     }
 
     /// What is noted from here on comes after what is there.
-    ///
-    /// # Errors
-    /// [`Failure`]: the file cannot be written.
-    pub(super) fn go_on(&mut self, left: &Left) -> Result<(), Failure> {
+    pub(super) fn go_on(&mut self, left: &ResumeState) -> Result<(), Failure> {
         let opened = || {
             let mut file = File::options().write(true).open(&self.path)?;
             file.set_len(left.bytes)?;
@@ -222,24 +223,21 @@ impl Progress {
     }
 
     /// A line is refused; that is noted with how far it is.
-    pub(super) fn refuse(&mut self, problem: &Problem) {
+    pub(super) fn refuse(&mut self, problem: &DocumentProblem) {
         let note = json!({"refused": problem.reason()});
         self.reasons.extend(line(&note));
     }
 
     /// Notes how far it is.
-    ///
-    /// # Errors
-    /// [`Failure`]: the file cannot be written.
-    pub(super) fn note(&mut self, mark: &Mark) -> Result<(), Failure> {
+    pub(super) fn note(&mut self, mark: &Checkpoint) -> Result<(), Failure> {
         let written = self.write(mark);
         written.map_err(|error| unusable(&self.path, &error))
     }
 
-    fn write(&mut self, mark: &Mark) -> io::Result<()> {
+    fn write(&mut self, mark: &Checkpoint) -> io::Result<()> {
         let mut text = std::mem::take(&mut self.reasons);
         text.extend(line(&json!({"reached": mark})));
-        if self.noted == Noted::Later {
+        if self.noted == FlushMode::Later {
             std::mem::swap(&mut text, &mut self.later);
         }
         if text.is_empty() {
@@ -255,7 +253,7 @@ impl Progress {
         file.write_all(&text)
     }
 
-    /// What was noted does not hold any more.
+    /// Removes the progress file: its records do not hold any more.
     pub(super) fn forget(&self) {
         // Mostly nothing was.
         let _ = std::fs::remove_file(&self.path);

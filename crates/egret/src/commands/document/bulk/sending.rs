@@ -1,4 +1,5 @@
-//! Lines on their way: what the server cannot take at the moment is sent again, until each line is answered for good.
+//! Lines on their way: what the server cannot take at the moment is sent again, until each line is
+//! answered for good.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,78 +7,80 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde::Deserialize;
 
-use crate::api::{Api, Raw};
+use crate::api::{Api, RawRequest};
 use crate::cli::ImportDocuments;
-use crate::commands::document::queried;
-use crate::commands::document::reasons::Problem;
-use crate::commands::queue::{Backoff, unexpected};
+use crate::commands::document::reasons::DocumentProblem;
+use crate::commands::document::request::queried;
+use crate::commands::queue::{ReconnectBackoff, unexpected};
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, duration};
 
-/// How long lines are sent again while none of them is answered for good: a server that recovers from a crash may take minutes.
+/// How long lines are sent again while none of them is answered for good: a server that recovers
+/// from a crash may take minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Lines of a request that are sent again, unless fewer are left: below this a request costs more than its lines.
+/// Lines of a request that are sent again, unless fewer are left: below this a request costs more
+/// than its lines.
 const LINES_MIN: usize = 16;
 
-/// What is said where too much comes at once. Whatever else can be tried again says that something was not there.
+/// What is said where too much comes at once. Whatever else can be tried again says that something
+/// was not there.
 const TOO_MUCH: [&str; 3] = ["overloaded", "limit_exceeded", "server_busy"];
 
 /// What is said of a request that has more bytes than the server takes.
 const TOO_LARGE: &str = "body_too_large";
 
-/// What became of lines, for good.
+/// Final outcomes of lines.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ImportTotals {
     pub(super) created: u64,
     pub(super) changed: u64,
     pub(super) unchanged: u64,
-    /// Lines that were refused, by their places from 0 on, and why.
-    pub(super) refused: Vec<(usize, Problem)>,
+    /// Rejected lines, by their index from 0, with the reason.
+    pub(super) refused: Vec<(usize, DocumentProblem)>,
 }
 
-/// What the server says of a request.
+/// The response of the server to one request.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct ImportResponse {
     created: u64,
     changed: u64,
     unchanged: u64,
-    refused: Vec<Refused>,
-    /// Which time an Egret writes there.
+    refused: Vec<RejectedLine>,
+    /// Epoch of the process that writes in that database.
     epoch: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Refused {
+struct RejectedLine {
     line: usize,
-    problem: Problem,
+    problem: DocumentProblem,
 }
 
-/// Lines that may be taken later.
-struct Again {
-    /// Their places.
+/// Lines that are to be sent again.
+struct RetryLines {
     places: Vec<usize>,
-    /// Why not now, of the first of them.
+    /// The reason for the first of them.
     why: Failure,
 }
 
 /// Sends lines to a collection.
-pub(super) struct Sender<'a> {
+pub(super) struct ChunkSender<'a> {
     api: &'a Api,
     collection: &'a str,
     query: Vec<(String, String)>,
     output: Output,
     patience: Duration,
-    /// Whether the server has answered: one that never did is not waited for.
+    /// Whether the server has ever answered: if not, no line is sent again.
     is_heard: AtomicBool,
     /// Whether lines wait to be sent again, and it was said why.
     is_waiting: AtomicBool,
     was_away: AtomicBool,
-    /// That of the last answer; 0: there was none.
+    /// Epoch of the last response; 0 before the first one.
     epoch: AtomicI64,
 }
 
-impl<'a> Sender<'a> {
+impl<'a> ChunkSender<'a> {
     pub(super) fn new(api: &'a Api, command: &'a ImportDocuments, output: Output) -> Self {
         let mut query = queried(&command.place);
         if command.relaxed {
@@ -96,34 +99,36 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Whether the server was not there for a time, or has begun to write anew.
+    /// Whether the server was unreachable for a time, or another process writes there now.
     pub(super) fn was_away(&self) -> bool {
         self.was_away.load(Ordering::Relaxed)
     }
 
-    /// Sends lines until each is answered for good. Those that may be taken later come again, after pauses that grow, and fewer at a time: what may
-    /// wait at the server may be less than all of them. Empty lines are left out.
+    /// Sends lines until each is answered for good. Those that may be taken later come again, after
+    /// pauses that grow, and fewer at a time: what may wait at the server may be less than all of
+    /// them. Empty lines are left out.
     ///
     /// # Errors
     /// What does not go away by itself, or has not for [`PATIENCE`].
-    pub(super) async fn deliver(&self, text: &[u8]) -> Result<Answer, Failure> {
+    pub(super) async fn deliver(&self, text: &[u8]) -> Result<ImportTotals, Failure> {
         let texts: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
         let is_line = |place: &usize| !texts[*place].trim_ascii().is_empty();
         let mut left: Vec<usize> = (0..texts.len()).filter(is_line).collect();
-        let mut answer = Answer::default();
+        let mut answer = ImportTotals::default();
         let mut portion = left.len();
-        let (mut backoff, mut since) = (Backoff::default(), None);
+        let (mut backoff, mut since) = (ReconnectBackoff::default(), None);
         while !left.is_empty() {
             let rest = left.split_off(portion.min(left.len()));
             let sent = std::mem::replace(&mut left, rest);
-            let Some(Again { mut places, why }) = self.once(&texts, &sent, &mut answer).await?
+            let Some(RetryLines { mut places, why }) =
+                self.once(&texts, &sent, &mut answer).await?
             else {
                 self.is_waiting.store(false, Ordering::Relaxed);
-                (backoff, since) = (Backoff::default(), None);
+                (backoff, since) = (ReconnectBackoff::default(), None);
                 continue;
             };
             if places.len() < sent.len() {
-                (backoff, since) = (Backoff::default(), None);
+                (backoff, since) = (ReconnectBackoff::default(), None);
             }
             // The order of these stays.
             places.append(&mut left);
@@ -144,20 +149,20 @@ impl<'a> Sender<'a> {
         &self,
         texts: &[&[u8]],
         places: &[usize],
-        answer: &mut Answer,
-    ) -> Result<Option<Again>, Failure> {
+        answer: &mut ImportTotals,
+    ) -> Result<Option<RetryLines>, Failure> {
         let lines: Vec<&[u8]> = places.iter().map(|place| texts[*place]).collect();
         let path = ["collections", self.collection, "import"].map(str::to_owned);
-        let raw = Raw {
+        let raw = RawRequest {
             query: self.query.clone(),
             body: Some(("application/x-ndjson", lines.join(&b'\n'))),
-            ..Raw::new(Method::POST, path.into())
+            ..RawRequest::new(Method::POST, path.into())
         };
         let body = match self.api.raw(raw).await {
             Ok(said) => said.body,
             Err(why) if self.may_pass(&why) => {
                 let places = places.to_vec();
-                return Ok(Some(Again { places, why }));
+                return Ok(Some(RetryLines { places, why }));
             }
             Err(why) if why.code == TOO_LARGE => {
                 return self.apart(texts, places, answer, why).await;
@@ -165,7 +170,8 @@ impl<'a> Sender<'a> {
             Err(failure) => return Err(failure),
         };
         self.is_heard.store(true, Ordering::Relaxed);
-        let said: Said = serde_json::from_slice(&body).map_err(|error| unexpected(&error))?;
+        let said: ImportResponse =
+            serde_json::from_slice(&body).map_err(|error| unexpected(&error))?;
         let epoch = said.epoch.unwrap_or_default();
         if ![0, epoch].contains(&self.epoch.swap(epoch, Ordering::Relaxed)) {
             self.was_away.store(true, Ordering::Relaxed);
@@ -174,36 +180,36 @@ impl<'a> Sender<'a> {
         answer.changed += said.changed;
         answer.unchanged += said.unchanged;
         let (mut later, mut why) = (Vec::new(), None);
-        for Refused { line, problem } in said.refused {
+        for RejectedLine { line, problem } in said.refused {
             let place = line.checked_sub(1).and_then(|place| places.get(place));
             let Some(place) = place else {
                 let lines = places.len();
                 return Err(unexpected(&format!("line {line} of {lines} is refused")));
             };
-            match problem.retryable {
-                true => {
-                    later.push(*place);
-                    why.get_or_insert(problem);
-                }
-                false => answer.refused.push((*place, problem)),
+            if problem.retryable {
+                later.push(*place);
+                why.get_or_insert(problem);
+            } else {
+                answer.refused.push((*place, problem))
             }
         }
-        Ok(why.map(|problem| Again {
+        Ok(why.map(|problem| RetryLines {
             places: later,
             why: problem.failure(),
         }))
     }
 
-    /// Sends lines that are too long together in two halves; one that is too long by itself is refused.
+    /// Sends lines that are too long together in two halves; one that is too long by itself is
+    /// refused.
     async fn apart(
         &self,
         texts: &[&[u8]],
         places: &[usize],
-        answer: &mut Answer,
+        answer: &mut ImportTotals,
         why: Failure,
-    ) -> Result<Option<Again>, Failure> {
+    ) -> Result<Option<RetryLines>, Failure> {
         if let [place] = places {
-            answer.refused.push((*place, Problem::of(why)));
+            answer.refused.push((*place, DocumentProblem::of(why)));
             return Ok(None);
         }
         let (first, second) = places.split_at(places.len() / 2);
@@ -224,19 +230,19 @@ impl<'a> Sender<'a> {
         failure.retryable && is_there
     }
 
-    async fn wait(&self, why: &Failure, backoff: &mut Backoff) {
+    async fn wait(&self, why: &Failure, backoff: &mut ReconnectBackoff) {
         if !TOO_MUCH.contains(&why.code.as_str()) {
             self.was_away.store(true, Ordering::Relaxed);
         }
         if !self.is_waiting.swap(true, Ordering::Relaxed) {
-            self.output.remark(&format!("{why}: trying again"));
+            self.output.remark(&format!("{why}: retrying"));
         }
         backoff.wait().await;
     }
 
     fn given_up(&self, lines: usize, why: Failure) -> Failure {
         let tried = duration(self.patience.as_millis() as u64);
-        let message = format!("{lines} lines were sent again for {tried}, and not taken: {why}");
+        let message = format!("gave up on {lines} lines after retrying for {tried}: {why}");
         Failure { message, ..why }
     }
 }

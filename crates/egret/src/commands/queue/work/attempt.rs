@@ -12,17 +12,17 @@ use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
-use super::child::{self, Ended, Running};
-use super::{Backoff, Crew, Stop};
-use crate::commands::queue::payload::{Content, Members, raw};
+use super::child::{self, ChildProcess, ProcessOutput};
+use super::{ReconnectBackoff, StopRequest, WorkerContext};
+use crate::commands::queue::payload::{Content, TaskFields, raw};
 use crate::failure::Failure;
 
 /// How long after a lease's end the server is asked whether it was.
 const AFTER_END: Duration = Duration::from_millis(50);
 
-/// A task that is held from here on.
+/// A task with the lease that this worker holds on it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Leased {
+pub(super) struct LeasedTask {
     id: String,
     queue: String,
     lease: String,
@@ -40,7 +40,7 @@ pub(super) struct Leased {
     tracestate: Option<String>,
 }
 
-impl Leased {
+impl LeasedTask {
     /// What the command is told beside its payload.
     fn environment(&self) -> Vec<(&'static str, String)> {
         let metadata = serde_json::to_string(&self.metadata).expect("texts are JSON");
@@ -72,53 +72,57 @@ impl Leased {
     }
 }
 
-/// What became of an attempt.
-pub(super) enum Outcome {
+/// How an attempt ended.
+pub(super) enum AttemptOutcome {
     Completed,
     NotCompleted,
     /// The command cannot be run at all.
     CannotRun(Failure),
 }
 
-/// Why a command is not waited for any longer.
-enum Over {
-    Ended(std::io::Result<Ended>),
+/// Why the worker stops waiting for a command.
+enum AttemptEnd {
+    Ended(std::io::Result<ProcessOutput>),
     LeaseLost,
     TimedOut(Duration),
     GivenBack,
 }
 
 /// Works on a task, from its claim to the report.
-pub(super) async fn attend(crew: Arc<Crew>, mut task: Leased) -> Outcome {
+pub(super) async fn run_attempt(crew: Arc<WorkerContext>, mut task: LeasedTask) -> AttemptOutcome {
     let begun = Instant::now();
     let content = Content::of(task.payload.take(), task.payload_base64.take().as_deref());
     let payload = content
         .map(|content| content.bytes().to_vec())
         .unwrap_or_default();
-    let running = match Running::start(&crew.command, task.environment()) {
+    let running = match ChildProcess::start(&crew.command, task.environment()) {
         Ok(running) => running,
         Err(error) => return crew.unstartable(&task, begun, &error).await,
     };
     let group = running.group();
     let mut job = pin!(running.run(payload));
     let over = tokio::select! {
-        ended = &mut job => Over::Ended(ended),
-        () = crew.keep(&task) => Over::LeaseLost,
-        timeout = crew.time_out() => Over::TimedOut(timeout),
-        () = crew.given_back() => Over::GivenBack,
+        ended = &mut job => AttemptEnd::Ended(ended),
+        () = crew.keep(&task) => AttemptEnd::LeaseLost,
+        timeout = crew.time_out() => AttemptEnd::TimedOut(timeout),
+        () = crew.given_back() => AttemptEnd::GivenBack,
     };
     let (word, body) = match over {
-        Over::Ended(Ok(ended)) => match ended.failure() {
+        AttemptEnd::Ended(Ok(ended)) => match ended.failure() {
             Some(reason) => ("fail", failing(&reason)),
             None => ("complete", completing(ended.stdout)),
         },
-        Over::Ended(Err(error)) => ("fail", failing(&format!("the command was lost: {error}"))),
-        Over::LeaseLost => {
+        AttemptEnd::Ended(Err(error)) => (
+            "fail",
+            failing(&format!("cannot wait for the command: {error}")),
+        ),
+        AttemptEnd::LeaseLost => {
             let _ = child::end(group, job).await;
-            let reason = "the lease is over: the attempt took too long, or the task was cancelled";
+            let reason =
+                "the lease has ended: the attempt took too long, or the task was cancelled";
             return crew.tell(&task, begun, "lease_lost", Some(reason));
         }
-        Over::TimedOut(after) => {
+        AttemptEnd::TimedOut(after) => {
             // What it says on its way out is no reason.
             let _ = child::end(group, job).await;
             (
@@ -128,31 +132,36 @@ pub(super) async fn attend(crew: Arc<Crew>, mut task: Leased) -> Outcome {
                 )),
             )
         }
-        Over::GivenBack => {
+        AttemptEnd::GivenBack => {
             let _ = child::end(group, job).await;
-            ("release", Members::new())
+            ("release", TaskFields::new())
         }
     };
     crew.report(&task, begun, word, body).await
 }
 
-fn failing(reason: &str) -> Members {
-    Members::from([("error".to_owned(), raw(&reason))])
+fn failing(reason: &str) -> TaskFields {
+    TaskFields::from([("error".to_owned(), raw(&reason))])
 }
 
-fn completing(stdout: Vec<u8>) -> Members {
-    let mut members = Members::new();
+fn completing(stdout: Vec<u8>) -> TaskFields {
+    let mut members = TaskFields::new();
     Content::printed(stdout).put("result", &mut members);
     members
 }
 
-/// Whether a refusal says that the task is no longer this worker's.
+/// Whether a refusal means that the worker's lease is lost.
 fn is_lost(failure: &Failure) -> bool {
     matches!(failure.code.as_str(), "lease_lost" | "task_not_found")
 }
 
-impl Crew {
-    async fn say(&self, task: &Leased, word: &str, mut body: Members) -> Result<(), Failure> {
+impl WorkerContext {
+    async fn say(
+        &self,
+        task: &LeasedTask,
+        word: &str,
+        mut body: TaskFields,
+    ) -> Result<(), Failure> {
         body.insert("lease".to_owned(), raw(&task.lease));
         let body = raw(&body).get().to_owned();
         let said = self.api.post_text(&["tasks", &task.id, word], body).await;
@@ -160,8 +169,8 @@ impl Crew {
     }
 
     /// Sends heartbeats; returns when the lease is lost.
-    async fn keep(&self, task: &Leased) {
-        let mut body = Members::new();
+    async fn keep(&self, task: &LeasedTask) {
+        let mut body = TaskFields::new();
         if let Some(lease) = self.lease {
             body.insert("lease_ms".to_owned(), raw(&lease.0));
         }
@@ -197,21 +206,33 @@ impl Crew {
 
     async fn given_back(&self) {
         let mut stop = self.stop.clone();
-        let is_told = stop.wait_for(|stop| *stop == Stop::GiveBack).await.is_ok();
+        let is_told = stop
+            .wait_for(|stop| *stop == StopRequest::GiveBack)
+            .await
+            .is_ok();
         if !is_told {
-            // Nobody is left who could tell.
+            // The sender is gone: no stop will be requested.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Says what became of it. A server that cannot be reached is tried for as long as the lease may last.
-    async fn report(&self, task: &Leased, begun: Instant, word: &str, body: Members) -> Outcome {
+    /// Reports the outcome of the attempt. A server that cannot be reached is tried again for as
+    /// long as the lease may last.
+    async fn report(
+        &self,
+        task: &LeasedTask,
+        begun: Instant,
+        word: &str,
+        body: TaskFields,
+    ) -> AttemptOutcome {
         let reason = body
             .get("error")
             .and_then(|text| serde_json::from_str(text.get()).ok());
         let reason: Option<String> = reason;
-        let mut backoff = Backoff::default();
-        let mut give_up = pin!(tokio::time::sleep(task.lease().max(Backoff::MAX * 2)));
+        let mut backoff = ReconnectBackoff::default();
+        let mut give_up = pin!(tokio::time::sleep(
+            task.lease().max(ReconnectBackoff::MAX * 2)
+        ));
         loop {
             let failure = match self.say(task, word, body.clone()).await {
                 Ok(()) => {
@@ -230,7 +251,7 @@ impl Crew {
             if !failure.retryable {
                 return self.refused(task, begun, word, failure).await;
             }
-            self.output.remark(&format!("{failure}: trying again"));
+            self.output.remark(&format!("{failure}: retrying"));
             tokio::select! {
                 () = backoff.wait() => {}
                 () = &mut give_up => return self.tell(task, begun, "unreported", Some(&failure.message)),
@@ -241,11 +262,11 @@ impl Crew {
     /// A result that the server does not take fails the attempt.
     async fn refused(
         &self,
-        task: &Leased,
+        task: &LeasedTask,
         begun: Instant,
         word: &str,
         failure: Failure,
-    ) -> Outcome {
+    ) -> AttemptOutcome {
         let reason = format!("{word} was refused: {failure}");
         if word == "complete" && self.say(task, "fail", failing(&reason)).await.is_ok() {
             return self.tell(task, begun, "failed", Some(&reason));
@@ -254,22 +275,35 @@ impl Crew {
     }
 
     /// A command that is not there fails no task: it is given back, and the work ends.
-    async fn unstartable(&self, task: &Leased, begun: Instant, error: &std::io::Error) -> Outcome {
+    async fn unstartable(
+        &self,
+        task: &LeasedTask,
+        begun: Instant,
+        error: &std::io::Error,
+    ) -> AttemptOutcome {
         let program = self.command[0].to_string_lossy();
-        let message = format!("`{program}` cannot be run: {error}");
+        let message = format!("cannot run `{program}`: {error}");
         if !matches!(
             error.kind(),
             ErrorKind::NotFound | ErrorKind::PermissionDenied
         ) {
             return self.report(task, begun, "fail", failing(&message)).await;
         }
-        let _ = self.report(task, begun, "release", Members::new()).await;
+        let _ = self.report(task, begun, "release", TaskFields::new()).await;
         let failure = Failure::failed("command_not_run", message);
-        Outcome::CannotRun(failure.with_hint("the task was given back, its attempt does not count"))
+        AttemptOutcome::CannotRun(
+            failure.with_hint("the task was released; the attempt does not count"),
+        )
     }
 
     /// Prints a line about the attempt.
-    fn tell(&self, task: &Leased, begun: Instant, outcome: &str, error: Option<&str>) -> Outcome {
+    fn tell(
+        &self,
+        task: &LeasedTask,
+        begun: Instant,
+        outcome: &str,
+        error: Option<&str>,
+    ) -> AttemptOutcome {
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let told = if self.output.is_json() {
             let line: Json = json!({
@@ -289,15 +323,15 @@ impl Crew {
             ))
         };
         match (told, outcome) {
-            (Err(failure), _) => Outcome::CannotRun(failure),
-            (Ok(()), "completed") => Outcome::Completed,
-            (Ok(()), _) => Outcome::NotCompleted,
+            (Err(failure), _) => AttemptOutcome::CannotRun(failure),
+            (Ok(()), "completed") => AttemptOutcome::Completed,
+            (Ok(()), _) => AttemptOutcome::NotCompleted,
         }
     }
 }
 
 /// How long the lease lasts where that is clearly less than leases last, by this machine's clock.
-fn early_end(task: &Leased) -> Option<Duration> {
+fn early_end(task: &LeasedTask) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let until = Duration::from_millis(task.lease_until.as_millis_unsigned());
     let left = until.saturating_sub(now);

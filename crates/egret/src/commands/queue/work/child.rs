@@ -1,4 +1,4 @@
-//! The command's process: what it is given, what it says, how it is ended.
+//! The command's process: its input, its output, its end.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -9,17 +9,18 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-/// Results longer than this are refused here; the server has its own limit (`queue.payload_bytes_max`).
+/// Results longer than this are refused here; the server has its own limit
+/// (`queue.payload_bytes_max`).
 const STDOUT_BYTES_MAX: usize = 4 << 20;
 
-/// How much of the end of standard error says why an attempt failed.
+/// Bytes from the end of standard error that a failed attempt reports.
 const STDERR_BYTES_KEPT: usize = 4_000;
 
 /// How long a command has between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a command has said when it ended.
-pub(super) struct Ended {
+/// Exit status and output of a command that has ended.
+pub(super) struct ProcessOutput {
     pub(super) status: ExitStatus,
     pub(super) stdout: Vec<u8>,
     /// Whether there was more of it than [`STDOUT_BYTES_MAX`].
@@ -28,7 +29,7 @@ pub(super) struct Ended {
     pub(super) stderr: Vec<u8>,
 }
 
-impl Ended {
+impl ProcessOutput {
     /// Why the attempt failed; `None` where it did not.
     pub(super) fn failure(&self) -> Option<String> {
         if self.status.success() {
@@ -45,13 +46,12 @@ impl Ended {
 }
 
 /// A running command, in a process group of its own: the terminal's Ctrl-C is not for it.
-pub(super) struct Running {
+pub(super) struct ChildProcess {
     child: Child,
     group: Option<Pid>,
 }
 
-impl Running {
-    /// Starts it.
+impl ChildProcess {
     pub(super) fn start(
         command: &[OsString],
         environment: Vec<(&'static str, String)>,
@@ -75,13 +75,12 @@ impl Running {
         })
     }
 
-    /// Its process group.
     pub(super) fn group(&self) -> Option<Pid> {
         self.group
     }
 
     /// Gives it the payload and listens until it has ended.
-    pub(super) async fn run(mut self, payload: Vec<u8>) -> io::Result<Ended> {
+    pub(super) async fn run(mut self, payload: Vec<u8>) -> io::Result<ProcessOutput> {
         let mut stdin = self.child.stdin.take();
         let feed = async {
             if let Some(stdin) = &mut stdin {
@@ -98,14 +97,14 @@ impl Running {
             result.extend_from_slice(&bytes[..bytes.len().min(room)]);
         });
         let hear_reason = drain(stderr, |bytes| {
-            // For whoever watches the worker; nothing is left to do where that fails.
+            // For the terminal of the worker; if it cannot be written there, nothing can be done.
             let _ = io::stderr().write_all(bytes);
             reason.extend_from_slice(bytes);
             let surplus = reason.len().saturating_sub(STDERR_BYTES_KEPT);
             reason.drain(..surplus);
         });
         let ((), (), (), status) = tokio::join!(feed, hear_result, hear_reason, self.child.wait());
-        Ok(Ended {
+        Ok(ProcessOutput {
             status: status?,
             stdout: result,
             is_cut,

@@ -1,4 +1,5 @@
-//! What Egret does with a branch whose superuser expects it: code, settings and files that wait there.
+//! What Egret does with a branch whose superuser expects it: code, settings and files that wait
+//! there.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -6,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
 
+use egret_base::test_support::eventually_blocking;
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Signal;
 
@@ -17,7 +19,7 @@ fn traps(witness: &Path) -> String {
     TRAPS.replace("WITNESS", &witness.display().to_string())
 }
 
-/// See [`traps`].
+/// SQL that [`traps`] completes.
 const TRAPS: &str = "SET allow_system_table_mods = on;
     CREATE FUNCTION spring() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
         BEGIN COPY (SELECT session_user) TO PROGRAM 'cat > WITNESS'; EXCEPTION WHEN OTHERS THEN END;
@@ -44,7 +46,8 @@ fn code_that_waits_for_egret_in_a_branch_gains_nothing() {
     place.json(&["branch", "resume", "admin"]);
     let proof = place.json(&["branch", "verify", "admin", "--database", "postgres"]);
     assert_eq!(proof["source_unchanged"], true, "{proof}");
-    // The name of a transaction that is none: the builder's server refuses it, and the child with it.
+    // The name of a transaction that is none: the builder's server refuses it, and the child with
+    // it.
     let child = place.run(&["branch", "create", "child", "--from", "branch:admin"]);
     let error = text(&child.stderr);
     assert!(
@@ -184,23 +187,25 @@ fn files_that_a_superuser_leaves_behind_lead_egret_nowhere() {
                     .is_fifo()
             );
         }
-        // Links are refused by name where they would be copied, and not followed where they are removed.
+        // Links are refused by name where they would be copied, and not followed where they are
+        // removed.
         fs::remove_file(data.join("postgresql.auto.conf")).unwrap();
         symlink(victim.join("file"), data.join("postgresql.auto.conf")).unwrap();
         symlink(&victim, data.join("pg_notify/out")).unwrap();
         let refused = place.run(&["branch", "create", "other", "--from", "branch:admin"]);
         let error = text(&refused.stderr);
         assert!(
-            !refused.status.success() && error.contains("is a link out of the data directory"),
+            !refused.status.success()
+                && error.contains("is a link to a place outside the data directory"),
             "{error}"
         );
         place.json(&["branch", "reset", "admin"]);
         assert_eq!(ask(&url, "SELECT 1").unwrap(), "1");
         symlink(&victim, data_of(&place, "admin").join("pg_stat_tmp/out")).unwrap();
         place.json(&["branch", "destroy", "admin", "--children"]);
-        while data.exists() || child.exists() {
-            std::thread::yield_now();
-        }
+        eventually_blocking("the files of both branches are deleted", || {
+            !data.exists() && !child.exists()
+        });
         assert_eq!(fs::read(victim.join("file")).unwrap(), b"precious");
         server.stop(Signal::TERM);
     }

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
-use egret_base::{Coded, SystemClock, SystemEntropy};
+use egret_base::{CodedError, SystemClock, SystemEntropy};
 use prometheus_client::registry::Registry;
 
 use super::*;
-use crate::api::Options;
-use crate::api::produce::NewTask;
-use crate::api::queues::SettingsChange;
 use crate::config::QueueConfig;
+use crate::worker::new_task::NewTask;
+use crate::worker::queues::Options;
+use crate::worker::settings_change::SettingsChange;
 
 const TENANT: &str = "acme";
 
@@ -47,9 +47,9 @@ fn nightly(ordering_key: &str) -> NewSchedule<'_> {
     }
 }
 
-async fn prepared(queues: &Queues, key: &str, before: &[usize]) -> Prepared {
+async fn prepared(queues: &Queues, key: &str, before: &[usize]) -> EncodedSchedule {
     let queue = queues.queue(TENANT, "mail").await.unwrap();
-    let rhythm = Rhythm::new("30 2 * * *", "").unwrap();
+    let rhythm = CronSchedule::new("30 2 * * *", "").unwrap();
     let schedule = nightly(key);
     let prepared = queues.prepare(TENANT, &schedule, rhythm, &queue, before);
     prepared.await.unwrap()
@@ -157,8 +157,8 @@ async fn a_move_that_fails_half_way_leaves_the_schedule() {
     // Also where what was left could not be taken back.
     let later = prepared(&queues, &keys[1], &[0]).await;
     queues.write(1, later, MOVE_MS).await.unwrap();
-    let key = (TENANT.into(), "nightly".into());
-    let left = Place {
+    let key = ScheduleKey::new(TENANT, "nightly");
+    let left = ScheduleLocation {
         at: 0,
         also: vec![1],
     };
@@ -169,8 +169,8 @@ async fn a_move_that_fails_half_way_leaves_the_schedule() {
     let schedule = nightly(&keys[0]);
     queues.put_schedule(TENANT, &schedule).await.unwrap();
     lock(&queues.inner.schedules).insert(
-        (TENANT.into(), "nightly".into()),
-        Place {
+        ScheduleKey::new(TENANT, "nightly"),
+        ScheduleLocation {
             at: 0,
             also: vec![1],
         },

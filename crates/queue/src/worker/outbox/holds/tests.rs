@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// Holds of a role that has rows for one queue more than are held; none of them exists. The role is left alone for as long
-/// as any test takes.
-fn with_held_role() -> Holds {
-    let mut holds = Holds::new("shop");
+/// Holds of a role that has rows for one queue more than are held; none of them exists. The role is
+/// left alone for as long as any test takes.
+fn with_held_role() -> HoldTable {
+    let mut holds = HoldTable::new("shop");
     for number in 0..=MISSING_HELD_MAX {
         let row = OutboxRow {
             queue: format!("new-{number}"),
@@ -13,7 +13,7 @@ fn with_held_role() -> Holds {
             ..OutboxRow::default()
         };
         let verdict = holds.hold(&row, Presence::Missing, &QueueError::Stopping);
-        assert_eq!(verdict, Verdict::Waits);
+        assert_eq!(verdict, RowDecision::Waits);
     }
     let role = holds.by_role.get_mut("greedy").unwrap();
     role.until += Duration::from_secs(3_600);
@@ -62,7 +62,7 @@ fn a_role_that_is_tried_again_and_has_no_rows_is_forgotten_with_its_queues() {
 /// Of more queues some are new: their rows fill a batch.
 #[test]
 fn each_role_is_looked_at_for_all_queues_that_exist_and_a_batch_of_others() {
-    let mut holds = Holds::new("shop");
+    let mut holds = HoldTable::new("shop");
     let expected = |role_queues_max, queues: &[&str]| HeldRows {
         queues: queues.iter().map(ToString::to_string).collect(),
         role_queues_max,

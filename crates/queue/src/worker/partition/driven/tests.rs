@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use egret_base::{ManualClock, SeededEntropy, Timestamp};
-use egret_log::simulated::Chance;
+use egret_log::simulated::SplitMix64;
 use egret_log::{Durability, Housekeeping};
 
 mod turns;
 
 use super::*;
-use crate::api::sink::{Assigned, Enqueued};
 use crate::model::{AttemptEnd, TaskId};
+use crate::worker::sinks::{EnqueueReceipt, TaskAssignment};
 
 /// In how many of fifty runs a queue is lost with the power.
 fn losses(durability: Durability, is_asked: bool) -> usize {
@@ -27,7 +27,7 @@ fn losses(durability: Durability, is_asked: bool) -> usize {
         let open = || {
             let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(1)));
             let entropy = Arc::new(SeededEntropy::new(*seed));
-            Driven::open(disk.clone(), config, clock, entropy, 0).unwrap()
+            DrivenPartition::open(disk.clone(), config, clock, entropy, 0).unwrap()
         };
         let mut driven = open();
         driven.put_queue(1, &QueueSettings::default()).unwrap();
@@ -35,7 +35,7 @@ fn losses(durability: Durability, is_asked: bool) -> usize {
             driven.make_durable().unwrap();
         }
         // Dropping it first would sync what is not durable.
-        disk.lose_power(&mut Chance::new(*seed));
+        disk.lose_power(&mut SplitMix64::new(*seed));
         drop(driven);
         open().state().queue_with(1).is_none()
     };
@@ -63,7 +63,7 @@ impl Counter {
 }
 
 impl ProduceSink for Counter {
-    fn outcomes(&self, outcomes: &[(u64, Result<Enqueued, QueueError>)]) {
+    fn outcomes(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
         assert!(outcomes.iter().all(|(_, outcome)| outcome.is_ok()));
     }
 }
@@ -73,7 +73,7 @@ impl ReportSink for Counter {
 }
 
 impl WorkSink for Counter {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>) {
         self.0.fetch_add(tasks.count(), Ordering::Relaxed);
     }
 
@@ -86,7 +86,7 @@ const OLD: u32 = 1;
 const NEW: u32 = 2;
 
 /// A partition with five hundred tasks of one queue that only the disk has.
-fn with_old_tasks() -> (SimulatedDisk, Driven) {
+fn with_old_tasks() -> (SimulatedDisk, DrivenPartition) {
     let config = LogConfig {
         segment_bytes: 1 << 20,
         first_segment_bytes: 1 << 20,
@@ -100,7 +100,7 @@ fn with_old_tasks() -> (SimulatedDisk, Driven) {
     let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(1)));
     let entropy = Arc::new(SeededEntropy::new(1));
     let disk = SimulatedDisk::new(64 << 20);
-    let mut driven = Driven::open(disk.clone(), config, clock, entropy, 0).unwrap();
+    let mut driven = DrivenPartition::open(disk.clone(), config, clock, entropy, 0).unwrap();
     for queue in [OLD, NEW] {
         driven.put_queue(queue, &QueueSettings::default()).unwrap();
     }
@@ -111,7 +111,7 @@ fn with_old_tasks() -> (SimulatedDisk, Driven) {
     (disk, driven)
 }
 
-fn enqueue(driven: &mut Driven, queue: u32, count: usize) {
+fn enqueue(driven: &mut DrivenPartition, queue: u32, count: usize) {
     let task = Enqueue {
         queue,
         content: &[0; 8 << 10],
@@ -131,7 +131,7 @@ fn a_worker_whose_tasks_are_on_disk_does_not_hold_up_another() {
     let quick = driven.attach(NEW, 60_000, new.clone());
     driven.add_credits(&slow, 500);
     driven.add_credits(&quick, 2);
-    let fetched = |driven: &Driven| driven.partition.reader.fetched_bytes();
+    let fetched = |driven: &DrivenPartition| driven.partition.reader.fetched_bytes();
     let mut turns = 0;
     loop {
         let (had, before) = (old.count(), fetched(&driven));
@@ -139,7 +139,8 @@ fn a_worker_whose_tasks_are_on_disk_does_not_hold_up_another() {
         turns += 1;
         assert_eq!(new.count(), 2);
         assert!(old.count() > had);
-        // Twice the bound, for tasks of this turn and for those that wait, and one read more of each.
+        // Twice the bound, for tasks of this turn and for those that wait, and one read more of
+        // each.
         let cost = fetched(&driven) - before;
         assert!(cost < 4 << 20, "{cost} bytes were fetched in turn {turns}");
         if !driven.partition.dispatcher.has_more() {

@@ -5,10 +5,10 @@ use expect_test::expect;
 use super::*;
 use crate::core::scrape::parse;
 
-fn configured(change: impl FnOnce(&mut SeriesConfig)) -> Result<Configured, String> {
+fn configured(change: impl FnOnce(&mut SeriesConfig)) -> Result<MonitorSettings, String> {
     let mut config = SeriesConfig::default();
     change(&mut config);
-    let configured = Configured::new(&config, "http://127.0.0.1:7070/prometheus");
+    let configured = MonitorSettings::new(&config, "http://127.0.0.1:7070/prometheus");
     configured.map_err(|error| error.to_string())
 }
 
@@ -25,11 +25,11 @@ fn what_cannot_be_is_refused_with_its_setting() {
     );
     assert_eq!(
         labels("__a=b"),
-        "series.external_labels: \"__a=b\" names no label that there may be"
+        "series.external_labels: \"__a=b\" is not allowed: names are not empty and do not begin with __, values are not empty"
     );
     assert_eq!(
         labels("a=b,a=c"),
-        "series.external_labels: \"a\" is there twice"
+        "series.external_labels: \"a\" occurs twice"
     );
     let webhook = refused(|config| config.alert_webhooks = "http://a/; file:///b".to_owned());
     assert_eq!(
@@ -39,17 +39,23 @@ fn what_cannot_be_is_refused_with_its_setting() {
     let manager = refused(|config| config.alertmanagers = "here".to_owned());
     assert_eq!(
         manager,
-        "series.alertmanagers: address 1 is no URL: write it as http://host:port/path"
+        "series.alertmanagers: address 1 is not a URL: write it as http://host:port/path"
     );
     let interval = refused(|config| config.scrape_interval.0 = 0);
     assert_eq!(
         interval,
-        "series.scrape_interval: 0 is no time to wait: give one such as 15s"
+        "series.scrape_interval: 0 is not allowed: use a duration such as 15s"
+    );
+    let resend = refused(|config| config.alert_resend.0 = u64::MAX / 2_000);
+    assert_eq!(
+        resend,
+        "series.alert_resend: 9223372036854775 ms is too long"
     );
     let external = |url: &str| refused(|config| config.external_url = url.to_owned());
     assert_eq!(
         external("egret.example.org/prometheus"),
-        "series.external_url: `egret.example.org/prometheus` is no URL: write it as http://host:port/path"
+        "series.external_url: `egret.example.org/prometheus` is not a URL: write it as \
+         http://host:port/path"
     );
     assert_eq!(
         external("ftp://egret.example.org"),
@@ -68,8 +74,8 @@ fn what_is_in_force_is_shown_without_secrets() {
         config.rule_files = "/etc/rules/*.yml; more.yml".to_owned();
         config.external_labels = "cluster=a, b=\"c d\"".to_owned();
         config.alertmanagers = "http://127.0.0.1:9093/".to_owned();
-    });
-    let configured = configured.expect("settings");
+    })
+    .expect("settings");
     let text = "scrape_configs:\n- job_name: j\n  honor_timestamps: false\n  basic_auth: {username: u, password: p}\n  \
         static_configs: [{targets: ['a:1']}]\n  relabel_configs: [{regex: x, action: labeldrop}]\n";
     let jobs = parse("f", text, configured.defaults).expect("a job");
@@ -107,5 +113,5 @@ fn what_is_in_force_is_shown_without_secrets() {
           - regex: x
             action: labeldrop
     "#]]
-    .assert_eq(&InForce::new(&configured, jobs).to_yaml());
+    .assert_eq(&EffectiveConfig::new(&configured, jobs).to_yaml());
 }

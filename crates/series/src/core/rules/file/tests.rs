@@ -21,7 +21,7 @@ fn show(group: &GroupSpec) -> String {
         let kind = match &rule.kind {
             RuleKind::Recording { labels } => format!("{labels:?}"),
             RuleKind::Alerting(alert) => {
-                let texts = |texts: &[(Box<str>, Text)]| {
+                let texts = |texts: &[(Box<str>, TemplateText)]| {
                     let pairs = texts
                         .iter()
                         .map(|(name, text)| format!("{name}={}", text.source));

@@ -1,8 +1,9 @@
-//! Rules that somebody wants to see.
+//! Filtering and paging of rules.
 
-use super::super::{Begin, Group, parse};
+use egret_promql::parse_selector;
+
+use super::super::{GroupStart, RuleGroup, parse};
 use super::*;
-use crate::core::promql::parse_selector;
 
 const FILE: &str = "
 groups:
@@ -19,8 +20,10 @@ groups:
 ";
 
 fn status() -> RulesStatus {
-    let groups = parse("f", FILE).expect("a good file").into_iter();
-    let groups = groups.map(|spec| Group::new(spec, 60_000, Begin::Anew).status());
+    let groups = parse("f", FILE)
+        .expect("a good file")
+        .into_iter()
+        .map(|spec| RuleGroup::new(spec, 60_000, GroupStart::Anew).status());
     RulesStatus {
         groups: groups.collect(),
         group_next_token: None,
@@ -30,13 +33,19 @@ fn status() -> RulesStatus {
 /// The names of what is selected, and where to go on.
 fn select(filter: &RuleFilter) -> Option<(String, Option<String>)> {
     let selected = status().select(filter)?;
-    let groups = selected.groups.iter().map(|group| {
-        let names = group.rules.iter().map(|rule| match rule {
-            RuleStatus::Alerting { name, .. } | RuleStatus::Recording { name, .. } => name.as_str(),
-        });
-        format!("{}({})", group.name, names.collect::<Vec<_>>().join(" "))
-    });
-    let groups = groups.collect::<Vec<_>>().join(" ");
+    let groups = selected
+        .groups
+        .iter()
+        .map(|group| {
+            let names = group.rules.iter().map(|rule| match rule {
+                RuleStatus::Alerting { name, .. } | RuleStatus::Recording { name, .. } => {
+                    name.as_str()
+                }
+            });
+            format!("{}({})", group.name, names.collect::<Vec<_>>().join(" "))
+        })
+        .collect::<Vec<_>>()
+        .join(" ");
     Some((groups, selected.group_next_token))
 }
 

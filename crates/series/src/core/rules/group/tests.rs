@@ -3,12 +3,12 @@
 mod random;
 mod world;
 
+use egret_metrics_model::is_stale;
 use expect_test::{Expect, expect};
 
-use self::world::{Fails, World, external_labels, read, telling};
-use super::super::{Ledger, alertmanager_body, task_body, webhook_body};
+use self::world::{GroupFixture, InjectedFailures, external_labels, read, telling};
+use super::super::{NotificationLog, alertmanager_body, task_body, webhook_body};
 use super::*;
-use crate::model::is_stale;
 
 const MINUTE: i64 = 60_000;
 
@@ -17,7 +17,7 @@ const UP: [(&str, &str); 2] = [("__name__", "up"), ("i", "a")];
 
 /// Runs minutes of which each says the value of `up`; `x` is no sample, `R` a restart before it.
 fn check(text: &str, minutes: &str, expected: Expect) {
-    let mut world = World::new(text);
+    let mut world = GroupFixture::new(text);
     let mut out = String::new();
     for minute in minutes.chars() {
         match minute {
@@ -141,6 +141,48 @@ fn a_restart_while_pending_goes_on_with_the_time_that_is_left() {
     );
 }
 
+/// Series of the name `ALERTS_FOR_STATE` may come from any client that may write samples.
+#[test]
+fn a_written_time_that_is_to_come_or_out_of_range_holds_no_alert_back() {
+    let series = [
+        ("__name__", "ALERTS_FOR_STATE"),
+        ("alertname", "Down"),
+        ("i", "a"),
+        ("severity", "page"),
+    ];
+    // The second is after the sample that says it, and before the evaluation that reads it.
+    for since in [1e12, 30.0, f64::MAX, f64::MIN] {
+        let mut world = GroupFixture::new(&DOWN.replace("for: 2m", "for: 20m"));
+        world.restart();
+        world.set(&series, since);
+        let mut shown = String::new();
+        for _ in 0..=20 {
+            world.set(&UP, 0.0);
+            shown = world.show();
+            world.now += MINUTE;
+        }
+        assert!(shown.starts_with("20m firing(1)"), "{since}: {shown}");
+    }
+}
+
+/// The samples of a group with an offset are older than its evaluations.
+#[test]
+fn an_offset_of_queries_holds_no_alert_back_after_a_restart() {
+    let text = DOWN.replace("for: 2m", "for: 20m");
+    let mut world = GroupFixture::new(&text.replace("name: g", "name: g, query_offset: 5m"));
+    let mut shown = String::new();
+    for minute in 0..=27 {
+        // One evaluation has found the alert; the second one after the restart reads its sample.
+        if minute == 6 {
+            world.restart();
+        }
+        world.set(&UP, 0.0);
+        shown = world.show();
+        world.now += MINUTE;
+    }
+    assert!(shown.starts_with("27m firing(1)"), "{shown}");
+}
+
 #[test]
 fn recorded_series_end_when_they_are_gone() {
     let text = "groups: [{name: g, query_offset: 0s, rules: [{record: 'job:up', expr: 'up > 0', labels: {i: '', j: b}}]}]";
@@ -159,7 +201,7 @@ fn recorded_series_end_when_they_are_gone() {
 fn errors_are_said_and_nothing_ends_by_them() {
     let text = "groups: [{name: g, limit: 1, rules: [{record: 'job:up', expr: 'sum by (i) (up)'}, \
         {record: 'job:twice', expr: 'up', labels: {i: same}}, {alert: A, expr: up}]}]";
-    let mut world = World::new(text);
+    let mut world = GroupFixture::new(text);
     world.set(&UP, 1.0);
     let before = world.show();
     world.now += MINUTE;
@@ -188,9 +230,9 @@ fn errors_are_said_and_nothing_ends_by_them() {
 #[test]
 fn what_is_not_told_or_written_is_due_again() {
     let text = DOWN.replace("for: 2m, ", "");
-    let mut world = World::new(&text);
+    let mut world = GroupFixture::new(&text);
     world.set(&UP, 0.0);
-    world.fails = Fails {
+    world.fails = InjectedFailures {
         append: true,
         tell: true,
     };
@@ -198,7 +240,7 @@ fn what_is_not_told_or_written_is_due_again() {
     let status = serde_json::to_value(world.group.status()).expect("JSON");
     assert_eq!(status["rules"][0]["health"], "err");
     assert_eq!(status["rules"][0]["lastError"], "disk full");
-    world.fails = Fails::default();
+    world.fails = InjectedFailures::default();
     world.now += 1_000;
     let second = world.show();
     world.now += 1_000;
@@ -213,19 +255,19 @@ fn what_is_not_told_or_written_is_due_again() {
 #[test]
 fn a_reload_goes_on_where_it_was() {
     let text = "groups: [{name: g, rules: [{record: 'job:a', expr: up}, {record: 'job:b', expr: up}, {alert: Down, expr: 'up == 0'}]}]";
-    let mut world = World::new(text);
+    let mut world = GroupFixture::new(text);
     world.set(&UP, 0.0);
     let mut out = world.show();
     world.now += MINUTE;
     let changed = "groups: [{name: g, rules: [{alert: Down, expr: 'up < 1', for: 1h}, {record: 'job:b', expr: up * 2}]}]";
-    let mut group = Group::new(read(changed), MINUTE, Begin::Anew);
+    let mut group = RuleGroup::new(read(changed), MINUTE, GroupStart::Anew);
     std::mem::swap(&mut group, &mut world.group);
     let labels = external_labels();
     let notices = world.group.adopt(group, world.now, telling(&labels));
     assert_eq!(notices, [], "the alert is still that of a rule");
     world.set(&UP, 0.0);
     out += &world.show();
-    let group = Group::new(read(text), MINUTE, Begin::Anew);
+    let group = RuleGroup::new(read(text), MINUTE, GroupStart::Anew);
     let retired = std::mem::replace(&mut world.group, group);
     let retired = retired.retire(world.now + 1, telling(&labels));
     let ended = retired.samples.iter().map(|sample| {
@@ -245,19 +287,19 @@ fn a_reload_goes_on_where_it_was() {
 #[test]
 fn alerts_end_with_their_rule() {
     let text = "groups: [{name: g, rules: [{alert: Down, expr: 'up == 0'}, {alert: Low, expr: 'up < 1'}, {alert: Soon, expr: 'up < 1', for: 1h}]}]";
-    let mut world = World::new(text);
+    let mut world = GroupFixture::new(text);
     let labels = external_labels();
     world.set(&UP, 0.0);
     world.pass();
     let before = world.told.clone();
     world.now += MINUTE;
     let changed = "groups: [{name: g, rules: [{alert: Low, expr: 'up < 1'}]}]";
-    let group = Group::new(read(changed), MINUTE, Begin::Anew);
+    let group = RuleGroup::new(read(changed), MINUTE, GroupStart::Anew);
     let old = std::mem::replace(&mut world.group, group);
     let mut ended = world.group.adopt(old, world.now, telling(&labels));
     // The one that stays is not told again, until it goes too.
     assert_eq!(world.pass(), []);
-    let group = Group::new(read(text), MINUTE, Begin::Anew);
+    let group = RuleGroup::new(read(text), MINUTE, GroupStart::Anew);
     let old = std::mem::replace(&mut world.group, group);
     ended.extend(old.retire(world.now + 1, telling(&labels)).notices);
     let said: Vec<_> = ended
@@ -280,8 +322,8 @@ const FULL: &str = "groups: [{name: g, interval: 30s, rules: [{record: 'job:up',
     {alert: Down, expr: 'up == 0', for: 0s, labels: {severity: page}, annotations: {summary: '{{ $labels.i }} {{ $value }}'}}]}]";
 
 /// A rule that fires and one that records, evaluated once, with what is to be told.
-fn full() -> (super::super::RulesStatus, Vec<Notice>) {
-    let mut world = World::new(FULL);
+fn full() -> (super::super::RulesStatus, Vec<AlertNotification>) {
+    let mut world = GroupFixture::new(FULL);
     world.now = 1_000_000;
     world.set(&UP, 0.0);
     let notices = world.pass();
@@ -317,7 +359,7 @@ fn what_the_api_says_of_alerts() {
 #[test]
 fn what_receivers_are_sent() {
     let (_, notices) = full();
-    let notices: Vec<&Notice> = notices.iter().collect();
+    let notices: Vec<&AlertNotification> = notices.iter().collect();
     let out = [
         task_body(notices[0]),
         alertmanager_body(&notices),
@@ -331,7 +373,7 @@ fn what_receivers_are_sent() {
 
 #[test]
 fn a_ledger_tells_once_and_again_after_a_while() {
-    let notice = |at: i64, is_resolved| Notice {
+    let notice = |at: i64, is_resolved| AlertNotification {
         fingerprint: Fingerprint::of(&Labels::new([("alertname", "A")])),
         own_labels: Labels::default(),
         labels: Labels::default(),
@@ -343,7 +385,7 @@ fn a_ledger_tells_once_and_again_after_a_while() {
         at,
         generator_url: "".into(),
     };
-    let mut ledger = Ledger::new(Some(60_000));
+    let mut ledger = NotificationLog::new(Some(60_000));
     let mut out = String::new();
     for (at, is_resolved) in [
         (10, false),

@@ -34,7 +34,7 @@ impl Serialize for ScrapeConfig {
     }
 }
 
-/// What of a value somebody wrote: nothing of what is missing, and no limit that is none.
+/// Removes nulls and zeros from a value: properties that were left out, and limits that are off.
 fn said(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,

@@ -103,6 +103,15 @@ fn what_is_refused() {
         ]],
     );
     check(
+        &of(
+            "static_configs: [{targets: ['b:1']}], relabel_configs: [{target_label: __scrape_interval__, replacement: 300y}]",
+        ),
+        expect![[r#"
+            a every 60000 within 10000 of 67108864 bytes, None
+            ! job "a", target "b:1": __scrape_interval__ is not a duration: "300y"
+        "#]],
+    );
+    check(
         &of("body_size_limit: large"),
         expect![[
             r#"scrape.yml: 2:5: job "a": body_size_limit: `large` is not a size such as 512kB, 16MB or 20GB"#
@@ -132,6 +141,10 @@ fn what_is_refused() {
             r#"scrape.yml: 2:5: job "a": relabel configuration for hashmod requires non-zero modulus"#
         ]],
     );
+}
+
+#[test]
+fn jobs_need_names_of_their_own() {
     check(
         "scrape_configs:\n  - job_name: a\n  - job_name: a\n",
         expect![[r#"scrape.yml: 3:5: job_name "a" is used by another job too"#]],

@@ -1,10 +1,10 @@
 //! Scrapes of one target, one after the other.
 
+use egret_metrics_model::is_stale;
 use expect_test::{Expect, expect};
 
 use super::super::{ScrapeDefaults, find, parse};
 use super::*;
-use crate::model::is_stale;
 
 /// Scrapes of a job whose file has these lines besides its name; `!` is a scrape that fails.
 fn check(job: &str, pages: &[&str], expected: Expect) {
@@ -21,18 +21,20 @@ fn check(job: &str, pages: &[&str], expected: Expect) {
     for (at, page) in pages.iter().enumerate() {
         let page = match page.strip_prefix('!') {
             Some(problem) => Err(problem.to_owned()),
-            None => Ok(Page {
+            None => Ok(ScrapePage {
                 text: page,
-                format: match page.contains("# EOF") || page.contains("# TYPE open") {
-                    true => TextFormat::OpenMetrics,
-                    false => TextFormat::Prometheus,
+                format: if page.contains("# EOF") || page.contains("# TYPE open") {
+                    TextFormat::OpenMetrics
+                } else {
+                    TextFormat::Prometheus
                 },
             }),
         };
         let taken = intake.take(
             &config,
             page,
-            (at as i64 * 1_000, Duration::from_millis(250)),
+            at as i64 * 1_000,
+            Duration::from_millis(250),
             &mut |_| {},
         );
         out += &format!("{at}: {:?}\n", taken.error);
@@ -47,14 +49,16 @@ fn show(samples: &[NewSample]) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut report: Vec<String> = Vec::new();
     for sample in samples {
-        let value = match is_stale(sample.value) {
-            true => "ends".to_owned(),
-            false => sample.value.to_string(),
+        let value = if is_stale(sample.value) {
+            "ends".to_owned()
+        } else {
+            sample.value.to_string()
         };
         let metric = sample.labels.metric();
-        match REPORT.contains(&metric) {
-            true => report.push(format!("{metric}={value}@{}", sample.time_ms)),
-            false => lines.push(format!("  {} {value} @{}\n", sample.labels, sample.time_ms)),
+        if REPORT.contains(&metric) {
+            report.push(format!("{metric}={value}@{}", sample.time_ms))
+        } else {
+            lines.push(format!("  {} {value} @{}\n", sample.labels, sample.time_ms))
         }
     }
     lines.sort();
@@ -305,31 +309,33 @@ fn nothing_known_is_kept_of_what_is_gone() {
         "f",
         "scrape_configs: [{job_name: j, static_configs: [{targets: [a]}]}]",
         ScrapeDefaults::default(),
-    );
-    let config = config.expect("a job").remove(0);
+    )
+    .expect("a job")
+    .remove(0);
     let target = find(&config, config.statics.iter().map(|group| (None, group)))
         .active
         .remove(0);
     let mut intake = Intake::new(&target);
     for round in 0..100 {
         let text = format!("m{{round=\"{round}\"}} 1\n");
-        let page = Page {
+        let page = ScrapePage {
             text: &text,
             format: TextFormat::Prometheus,
         };
-        intake.take(&config, Ok(page), (round, Duration::ZERO), &mut |_| {});
+        intake.take(&config, Ok(page), round, Duration::ZERO, &mut |_| {});
     }
     assert_eq!(intake.known.len(), 1);
     for round in 0..100 {
         let text = format!("m{{fails=\"{round}\"}} 1\nbad\n");
-        let page = Page {
+        let page = ScrapePage {
             text: &text,
             format: TextFormat::Prometheus,
         };
         intake.take(
             &config,
             Ok(page),
-            (1_000 + round, Duration::ZERO),
+            1_000 + round,
+            Duration::ZERO,
             &mut |_| {},
         );
     }

@@ -1,4 +1,5 @@
-//! A series that is written to while it is let go is there once, and the log is cut as far as blocks have what it holds.
+//! A series that is written to while it is let go is there once, and the log is cut as far as
+//! blocks have what it holds.
 
 use egret_log::InboxLimits;
 
@@ -12,7 +13,7 @@ fn core() -> Core {
         bytes_name: "bytes",
         bytes_max: 1 << 20,
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ShardShared {
         number: 0,
         inbox: egret_log::Inbox::new(limits),
         index: Index::default(),
@@ -21,14 +22,14 @@ fn core() -> Core {
         has_twins: Default::default(),
         failure: Default::default(),
     });
-    Core::new(shared, Arc::new(RwLock::new(Known::new(1))))
+    Core::new(shared, Arc::new(RwLock::new(SeriesKeyTable::new(1))))
 }
 
 fn labels() -> Labels {
     Labels::new([("__name__", "m")])
 }
 
-/// A core with an empty series that nobody finds any more.
+/// A core with an empty series whose key was taken out.
 fn letting_go() -> Core {
     let mut core = core();
     core.add(0, labels());
@@ -61,7 +62,7 @@ fn one_without_samples_goes() {
     let mut core = letting_go();
     assert_eq!(core.remove_empty(&[0]), [0]);
     assert_eq!(write(&mut core, 0).nowhere, 1);
-    assert_eq!(core.comes_back(&labels()), None);
+    assert_eq!(core.revive(&labels()), None);
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn who_found_it_before_keeps_it() {
 #[test]
 fn who_does_not_find_it_gets_the_same() {
     let mut core = letting_go();
-    assert_eq!(core.comes_back(&labels()), Some(0));
+    assert_eq!(core.revive(&labels()), Some(0));
     assert_eq!(number(&core), Some(0));
     // Its samples were refused meanwhile, for example because the disk is full.
     assert!(core.remove_empty(&[0]).is_empty());
@@ -138,11 +139,11 @@ fn deletions_are_forgotten_with_their_records() {
 #[test]
 fn one_whose_key_is_taken_out_once_more_is_still_the_same() {
     let mut core = letting_go();
-    assert_eq!(core.comes_back(&labels()), Some(0));
+    assert_eq!(core.revive(&labels()), Some(0));
     assert_eq!(write(&mut core, 0).nowhere, 0);
     // Its key went to a place that had not been looked at.
     take_keys_out(&core);
-    assert_eq!(core.comes_back(&labels()), Some(0));
+    assert_eq!(core.revive(&labels()), Some(0));
     take_keys_out(&core);
     assert!(core.remove_empty(&[0]).is_empty());
     assert_eq!(number(&core), Some(0));

@@ -16,6 +16,6 @@ fn the_only_database_is_meant() {
     check(&["postgres"], expect!["postgres"]);
     check(
         &["flights", "postgres", "weather"],
-        expect!["database: the branch has `flights`, `weather`: name one of them"],
+        expect!["database: the branch has `flights`, `weather`: name one"],
     );
 }

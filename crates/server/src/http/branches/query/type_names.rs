@@ -1,6 +1,7 @@
 //! Names of PostgreSQL's common types.
 //!
-//! The oids are fixed: they stand in `pg_type.dat` and have not changed since these types were made.
+//! The oids are fixed: they stand in `pg_type.dat` and have not changed since these types were
+//! made.
 
 /// Types with their names, by oid.
 const NAMES: [(u32, &str); 93] = [

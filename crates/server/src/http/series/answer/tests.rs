@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use egret_series::core::promql::{
-    Answer, FloatHistogram, QueryResult, Sample, SampleValue, SeriesPoints,
-};
-use egret_series::model::Labels;
+use egret_metrics_model::Labels;
+use egret_promql::{Answer, FloatHistogram, InstantSample, QueryResult, SampleValue, SeriesPoints};
 use expect_test::{Expect, expect};
 
-use super::{CHUNK_BYTES, Written};
+use super::{CHUNK_BYTES, ResponseEncoder};
 
 fn answer(result: QueryResult) -> Answer {
     Answer {
@@ -20,7 +18,7 @@ fn answer(result: QueryResult) -> Answer {
 }
 
 fn written(answer: Answer, limit: usize) -> (String, usize) {
-    let chunks: Vec<_> = Written::new(answer, limit).collect();
+    let chunks: Vec<_> = ResponseEncoder::new(answer, limit).collect();
     let text = String::from_utf8(chunks.concat()).unwrap();
     serde_json::from_str::<serde_json::Value>(&text).expect("it is JSON");
     (text, chunks.len())
@@ -30,8 +28,8 @@ fn check(answer: Answer, limit: usize, expected: &Expect) {
     expected.assert_eq(&written(answer, limit).0);
 }
 
-fn sample(name: &str, value: f64) -> Sample {
-    Sample {
+fn sample(name: &str, value: f64) -> InstantSample {
+    InstantSample {
         labels: Labels::new([("__name__", name), ("job", "a\"b")]),
         time: 1_500,
         value: SampleValue::Float(value),

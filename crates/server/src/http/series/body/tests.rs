@@ -5,7 +5,7 @@ use std::io::Write as _;
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
-use egret_base::settings::Size;
+use egret_base::settings::ByteSize;
 use egret_series::SeriesConfig;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -26,7 +26,7 @@ fn request(body: Vec<u8>, encoding: &str) -> Request {
 #[tokio::test]
 async fn a_body_may_not_become_too_large() {
     let config = SeriesConfig {
-        decoded_bytes_max: Size(1_000),
+        decoded_bytes_max: ByteSize(1_000),
         ..SeriesConfig::default()
     };
     let fits = gzip(&[7; 1_000]);
@@ -63,8 +63,9 @@ async fn large_bodies_become_the_same_on_other_threads() {
         .collect();
     let compressed = gzip(&large);
     assert!(compressed.len() > LARGE_GZIP_BYTES);
-    let body = read_whole(request(compressed, "gzip"), &config).await;
-    let body = body.unwrap();
+    let body = read_whole(request(compressed, "gzip"), &config)
+        .await
+        .unwrap();
     assert!(body == large);
     for (body, is_elsewhere) in [(body, true), (Bytes::from_static(b"small"), false)] {
         let here = std::thread::current().id();

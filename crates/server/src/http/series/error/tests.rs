@@ -1,7 +1,7 @@
 //! Which errors are which of Prometheus's.
 
+use egret_promql::QueryError;
 use egret_series::SeriesError;
-use egret_series::core::promql::QueryError;
 use http::StatusCode;
 
 use super::named;

@@ -1,15 +1,18 @@
-//! Queries beyond filters, joins and groups: windows, first rows, sets, functions, and subqueries that are values.
+//! Queries beyond filters, joins and groups: windows, first rows, sets, functions, and subqueries
+//! that are values.
 
 use super::Draw;
 
 impl Draw {
-    /// A query with the columns that every table has, over something that FROM has. What SQL leaves open makes no difference.
+    /// A query with the columns that every table has, over something that FROM has. What SQL leaves
+    /// open makes no difference.
     pub(super) fn broad(&mut self, from: &str, names: &[String]) -> String {
         let name = names[self.below(names.len())].clone();
         let other = names[self.below(names.len())].clone();
-        let filter = match self.chance(30) {
-            true => format!(" WHERE {}", self.kept(&other)),
-            false => String::new(),
+        let filter = if self.chance(30) {
+            format!(" WHERE {}", self.kept(&other))
+        } else {
+            String::new()
         };
         let rest = format!("FROM {from}{filter}");
         match self.below(11) {
@@ -51,7 +54,8 @@ impl Draw {
         condition.replace("N.", &format!("{name}."))
     }
 
-    /// A query that names itself, and ends: what it comes to has no other values than tables have, or they only get greater, or so often.
+    /// A query that names itself, and ends: what it comes to has no other values than tables have,
+    /// or they only get greater, or so often.
     pub(super) fn recursion(&mut self, name: &str) -> String {
         let (first, next) = (self.any_table().name, self.any_table().name);
         let is_all = self.chance(35);
@@ -88,13 +92,15 @@ impl Draw {
             ),
         ];
         let (list, from, condition) = steps[self.below(steps.len())];
-        let filter = match self.chance(50) {
-            true => format!(" WHERE {}", self.condition(&first)),
-            false => String::new(),
+        let filter = if self.chance(50) {
+            format!(" WHERE {}", self.condition(&first))
+        } else {
+            String::new()
         };
-        let (all, zero, one, ends) = match is_all {
-            true => (" ALL", ", 0 AS depth", ", R.depth + 1", " AND R.depth < 2"),
-            false => ("", "", "", ""),
+        let (all, zero, one, ends) = if is_all {
+            (" ALL", ", 0 AS depth", ", R.depth + 1", " AND R.depth < 2")
+        } else {
+            ("", "", "", "")
         };
         let step = format!("SELECT {list}{one} FROM {from} WHERE {condition}{ends}");
         let step = step.replace("R.", &format!("{name}."));
@@ -109,8 +115,11 @@ impl Draw {
         match self.below(2) {
             0 => {
                 let on = self.pick(&["a", "c", "a, c"]);
-                let on: Vec<String> = on.split(", ").map(|one| format!("{name}.{one}")).collect();
-                let on = on.join(", ");
+                let on = on
+                    .split(", ")
+                    .map(|one| format!("{name}.{one}"))
+                    .collect::<Vec<String>>()
+                    .join(", ");
                 let down = self.pick(&["", " DESC", " NULLS FIRST"]);
                 format!(
                     "SELECT DISTINCT ON ({on}) {five} {rest} ORDER BY {on}, {name}.b{down}, {other}.c, {name}.d, {name}.e, {name}.a"
@@ -180,9 +189,10 @@ impl Draw {
             .replace("O.", &format!("{other}."));
         let number = self.pick(&["rank()", "dense_rank()", "count(*)", "sum(N.b)", "max(N.b)"]);
         let number = number.replace('N', name);
-        let text = match self.chance(50) {
-            true => format!("max({other}.c) OVER (PARTITION BY {name}.a)"),
-            false => format!("{other}.c"),
+        let text = if self.chance(50) {
+            format!("max({other}.c) OVER (PARTITION BY {name}.a)")
+        } else {
+            format!("{other}.c")
         };
         format!(
             "SELECT {name}.a, ({number} {over})::bigint AS b, {text} AS c, {name}.d, bool_or({name}.e) {over} AS e {rest}"
@@ -192,9 +202,10 @@ impl Draw {
     fn lateral(&mut self, name: &str, from: &str, filter: &str) -> String {
         let table = self.any_table().name;
         let column = self.pick(&["a", "c"]);
-        let own = match self.chance(40) {
-            true => format!(" AND {}", self.condition("l")),
-            false => String::new(),
+        let own = if self.chance(40) {
+            format!(" AND {}", self.condition("l"))
+        } else {
+            String::new()
         };
         let left = self.pick(&["CROSS JOIN LATERAL", "LEFT JOIN LATERAL"]);
         let on = if left.starts_with('L') {
@@ -254,13 +265,15 @@ impl Draw {
             let text = text.replace("N.", &format!("{name}."));
             text.replace("T AS", &format!("{table} AS"))
         };
-        let depends = match conditions.is_empty() {
-            true => String::new(),
-            false => named(&format!(" WHERE {}", conditions.join(" AND "))),
+        let depends = if conditions.is_empty() {
+            String::new()
+        } else {
+            named(&format!(" WHERE {}", conditions.join(" AND ")))
         };
-        let having = match self.chance(20) {
-            true => named(" HAVING count(*) < coalesce(N.a, 2)"),
-            false => String::new(),
+        let having = if self.chance(20) {
+            named(" HAVING count(*) < coalesce(N.a, 2)")
+        } else {
+            String::new()
         };
         let call = named(call);
         let exists = match self.below(6) {
@@ -282,9 +295,10 @@ impl Draw {
 
     /// An aggregate of a table or subquery.
     pub(super) fn aggregate(&mut self, name: &str) -> String {
-        let filter = match self.chance(20) {
-            true => format!(" FILTER (WHERE {})", self.condition(name)),
-            false => String::new(),
+        let filter = if self.chance(20) {
+            format!(" FILTER (WHERE {})", self.condition(name))
+        } else {
+            String::new()
         };
         let rich = if name.starts_with('n') { 23 } else { 17 };
         let call = match self.below(rich) {
@@ -330,9 +344,10 @@ impl Draw {
             own = format!(" WHERE {condition}");
             conditions.push(condition);
         }
-        let filter = match conditions.is_empty() {
-            true => String::new(),
-            false => format!(" WHERE {}", conditions.join(" AND ")),
+        let filter = if conditions.is_empty() {
+            String::new()
+        } else {
+            format!(" WHERE {}", conditions.join(" AND "))
         };
         let column = self.pick(&["a", "b", "c", "d"]);
         let select = match self.below(9) {

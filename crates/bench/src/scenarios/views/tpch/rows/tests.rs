@@ -34,7 +34,8 @@ fn an_order_is_the_same_each_time_and_agrees_with_its_lines() {
             let [price, discount, tax] =
                 [5, 6, 7].map(|at: usize| line[at].parse::<f64>().unwrap());
             total += price * (1.0 - discount) * (1.0 + tax);
-            // Shipped after the order and received after that, as texts of dates are ordered as dates are.
+            // Shipped after the order and received after that, as texts of dates are ordered as
+            // dates are.
             assert!(order[4] < line[10] && line[10] < line[12]);
             let expected = if line[12] <= "1995-06-17" { "RA" } else { "N" };
             assert!(expected.contains(line[8]), "{line:?}");

@@ -1,4 +1,5 @@
-//! A server that cannot take every line at once: what it may take later comes again, and nothing else does.
+//! A server that cannot take every line at once: what it may take later comes again, and nothing
+//! else does.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::Address;
-use crate::cli::{Color, Place};
+use crate::cli::{Color, DatabaseArgs};
 
 /// What the server answers to a request, by how many came before it and by its lines.
 type Script = fn(usize, &[String]) -> Response;
@@ -43,13 +44,17 @@ impl Fake {
         }
     }
 
-    /// What becomes of lines, for one who waits this long.
-    async fn deliver(&self, text: &str, patience: Duration) -> (Result<Answer, Failure>, bool) {
+    /// Sends the lines with this patience; returns the totals, and whether the server was away.
+    async fn deliver(
+        &self,
+        text: &str,
+        patience: Duration,
+    ) -> (Result<ImportTotals, Failure>, bool) {
         let command = command();
         let output = Output::new(false, Color::Never);
-        let sender = Sender {
+        let sender = ChunkSender {
             patience,
-            ..Sender::new(&self.api, &command, output)
+            ..ChunkSender::new(&self.api, &command, output)
         };
         let answer = sender.deliver(text.as_bytes()).await;
         (answer, sender.was_away())
@@ -78,11 +83,12 @@ fn command() -> ImportDocuments {
         missing: None,
         relaxed: false,
         anew: false,
-        place: Place { database: None },
+        place: DatabaseArgs { database: None },
     }
 }
 
-/// That all lines are new but these: with their numbers, their codes, and whether they may be taken later.
+/// That all lines are new but these: with their numbers, their codes, and whether they may be taken
+/// later.
 fn said(lines: usize, refused: &[(usize, &str, bool)]) -> Response {
     let refused: Vec<Value> = refused
         .iter()
@@ -167,7 +173,7 @@ async fn patience_ends() {
     assert_eq!(failure.code, "overloaded");
     assert_eq!(
         failure.message,
-        "1 lines were sent again for 100ms, and not taken: not now"
+        "gave up on 1 lines after retrying for 100ms: not now"
     );
     let one = vec!["1".to_owned()];
     assert_eq!(fake.requests(), [numbered(1..=2), one]);
@@ -179,19 +185,20 @@ async fn nobody_waits_for_a_server_that_was_never_there() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let (api, command) = (api(&format!("http://{address}")), command());
-    let sender = Sender::new(&api, &command, Output::new(false, Color::Never));
+    let sender = ChunkSender::new(&api, &command, Output::new(false, Color::Never));
     let failure = sender.deliver(b"1").await.unwrap_err();
     assert_eq!(failure.code, "server_unreachable");
 }
 
 #[tokio::test]
 async fn lines_that_are_too_long_together_come_in_halves() {
-    let fake = Fake::new(|_, lines| match lines.contains(&"3".to_owned()) {
-        true => {
+    let fake = Fake::new(|_, lines| {
+        if lines.contains(&"3".to_owned()) {
             let problem = json!({"code": "body_too_large", "detail": "too long"});
             (StatusCode::PAYLOAD_TOO_LARGE, Json(problem)).into_response()
+        } else {
+            said(lines.len(), &[])
         }
-        false => said(lines.len(), &[]),
     })
     .await;
     let (answer, _) = fake.deliver("1\n2\n3\n4", PATIENCE).await;
@@ -214,7 +221,7 @@ async fn whoever_begins_to_write_anew_may_have_lost_something() {
     })
     .await;
     let command = command();
-    let sender = Sender::new(&fake.api, &command, Output::new(false, Color::Never));
+    let sender = ChunkSender::new(&fake.api, &command, Output::new(false, Color::Never));
     sender.deliver(b"1").await.unwrap();
     assert!(!sender.was_away());
     sender.deliver(b"2").await.unwrap();

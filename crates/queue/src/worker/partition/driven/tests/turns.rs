@@ -11,20 +11,20 @@ const SUBMISSION_BYTES_MAX: u64 = 512 << 10;
 
 /// Counts tasks that are answered and bytes of their contents, which are their numbers.
 #[derive(Default)]
-struct Committed {
+struct CommitCounter {
     tasks: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-impl Committed {
+impl CommitCounter {
     fn get(&self) -> (usize, usize) {
         let get = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         (get(&self.tasks), get(&self.bytes))
     }
 }
 
-impl ProduceSink for Committed {
-    fn outcomes(&self, outcomes: &[(u64, Result<Enqueued, QueueError>)]) {
+impl ProduceSink for CommitCounter {
+    fn outcomes(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]) {
         for (bytes, outcome) in outcomes {
             assert!(outcome.is_ok(), "{outcome:?}");
             self.tasks.fetch_add(1, Ordering::Relaxed);
@@ -34,11 +34,11 @@ impl ProduceSink for Committed {
 }
 
 fn enqueue_as(
-    driven: &mut Driven,
+    driven: &mut DrivenPartition,
     tenant: u32,
     tasks: u64,
     bytes: u64,
-    committed: &Arc<Committed>,
+    committed: &Arc<CommitCounter>,
 ) {
     let content = vec![0; bytes as usize];
     let task = Enqueue {
@@ -50,7 +50,7 @@ fn enqueue_as(
     driven.enqueue_as(tenant, &tasks, Grouping::Separate, committed.clone());
 }
 
-fn driven(seed: u64) -> Driven {
+fn driven(seed: u64) -> DrivenPartition {
     let config = LogConfig {
         segment_bytes: 8 << 20,
         first_segment_bytes: 8 << 20,
@@ -61,7 +61,7 @@ fn driven(seed: u64) -> Driven {
     let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(1)));
     let entropy = Arc::new(SeededEntropy::new(seed));
     let mut driven =
-        Driven::open(SimulatedDisk::new(256 << 20), config, clock, entropy, 0).unwrap();
+        DrivenPartition::open(SimulatedDisk::new(256 << 20), config, clock, entropy, 0).unwrap();
     driven.put_queue(1, &QueueSettings::default()).unwrap();
     driven
 }
@@ -69,10 +69,10 @@ fn driven(seed: u64) -> Driven {
 #[test]
 fn between_two_turns_of_a_tenant_each_other_one_has_a_short_turn() {
     for seed in 0..20 {
-        let mut chance = Chance::new(seed);
+        let mut chance = SplitMix64::new(seed);
         let mut driven = driven(seed);
-        let floods = FLOODING.map(|_| Arc::new(Committed::default()));
-        let waiting = Arc::new(Committed::default());
+        let floods = FLOODING.map(|_| Arc::new(CommitCounter::default()));
+        let waiting = Arc::new(CommitCounter::default());
         // The floods come first: the other tenant begins behind all that waits.
         let mut since = None;
         for turn in 0..60 {
@@ -93,7 +93,8 @@ fn between_two_turns_of_a_tenant_each_other_one_has_a_short_turn() {
             driven.housekeep();
             for (now, before) in counts().iter().zip(before) {
                 let (tasks, bytes) = (now.0 - before.0, (now.1 - before.1) as u64);
-                // The rest of a round, a round, each up to the submission that ends it, and what shares the turn.
+                // The rest of a round, a round, each up to the submission that ends it, and what
+                // shares the turn.
                 assert!(
                     tasks < 3 * CONTESTED_ITEMS_MAX,
                     "{tasks} tasks, seed {seed}"

@@ -1,19 +1,21 @@
-//! Alerts whose conditions come and go at random, with restarts and failures: what holds whatever happens.
+//! Alerts whose conditions come and go at random, with restarts and failures: what holds whatever
+//! happens.
 
-use egret_log::simulated::Chance;
+use egret_log::simulated::SplitMix64;
 
 use super::*;
 
 /// An alert for which the condition holds or not at random, with restarts, failures and gaps.
-struct Life {
-    world: World,
-    chance: Chance,
+struct RandomAlertTest {
+    world: GroupFixture,
+    chance: SplitMix64,
     /// Its `for`, in minutes.
     hold: u32,
     is_down: bool,
     /// Passes for which the condition has held.
     held: u32,
-    /// Whether the alert's state follows from `held`: after a restart it does not until it has begun anew.
+    /// Whether the alert's state follows from `held`: after a restart it does not until it has
+    /// begun anew.
     is_certain: bool,
     /// Passes until what was before a restart is known.
     unrestored: u32,
@@ -21,12 +23,12 @@ struct Life {
     alone_from: TimeMs,
 }
 
-impl Life {
+impl RandomAlertTest {
     fn new(seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut chance = SplitMix64::new(seed);
         let hold = [0, 2, 15][chance.below(3) as usize];
         Self {
-            world: World::new(&DOWN.replace("for: 2m", &format!("for: {hold}m"))),
+            world: GroupFixture::new(&DOWN.replace("for: 2m", &format!("for: {hold}m"))),
             chance,
             hold,
             is_down: false,
@@ -45,7 +47,7 @@ impl Life {
             self.unrestored = 2;
             self.alone_from = self.world.now + 6 * MINUTE;
         }
-        self.world.fails = Fails {
+        self.world.fails = InjectedFailures {
             append: self.chance.below(10) == 0,
             tell: self.chance.below(10) == 0,
         };
@@ -58,7 +60,7 @@ impl Life {
         self.world.now += MINUTE;
     }
 
-    fn check(&self, notices: &[Notice]) {
+    fn check(&self, notices: &[AlertNotification]) {
         let status = self.world.group.status();
         let RuleStatus::Alerting {
             state, ref alerts, ..
@@ -66,7 +68,8 @@ impl Life {
         else {
             panic!("it is an alerting rule");
         };
-        // A minute passes between two passes, so that after n of them the condition has held for n - 1 minutes.
+        // A minute passes between two passes, so that after n of them the condition has held for n
+        // - 1 minutes.
         let wanted = match self.held {
             0 => "inactive",
             held if held > self.hold => "firing",
@@ -100,11 +103,11 @@ fn alerts_live_by_their_rules_whatever_happens() {
     for seed in 0..400 {
         // Shown when an assertion fails.
         println!("seed {seed}");
-        let mut life = Life::new(seed);
+        let mut life = RandomAlertTest::new(seed);
         for _ in 0..200 {
             life.minute();
         }
-        // Who is told of a resolved alert was told that it fires, unless that failed.
+        // A receiver of a resolved alert was told before that it fires, unless that failed.
         let told = &life.world.told;
         let count = |state: &str| told.keys().filter(|key| key.contains(state)).count();
         assert!(
@@ -119,7 +122,7 @@ fn no_restart_makes_a_second_task_of_an_alert_that_fires() {
     for hold in ["0s", "2m", "15m"] {
         for first in 1..12 {
             let text = DOWN.replace("for: 2m", &format!("for: {hold}"));
-            let mut world = World::new(&text);
+            let mut world = GroupFixture::new(&text);
             for minute in 0..90 {
                 if minute > 20 && minute % first == 0 && minute < 60 {
                     world.restart();

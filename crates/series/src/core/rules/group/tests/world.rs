@@ -1,26 +1,27 @@
-//! What is around a group in its tests: a clock, series in memory, those who are told.
+//! Environment of a group in its tests: a clock, series in memory, receivers of alerts.
 
 use std::collections::BTreeMap;
 
-use super::super::super::{Evaluate, Ledger, Surroundings, parse};
-use super::*;
-use crate::core::promql::{MemorySource, Query, QueryResult, SampleValue};
+use egret_promql::{MemorySource, Query, QueryResult, SampleValue};
 
-/// A group, the series it reads and writes, and those who are told.
-pub(super) struct World {
+use super::super::super::{EvalEnvironment, Evaluate, NotificationLog, parse};
+use super::*;
+
+/// A group, the series that it reads and writes, and what its receivers have been told.
+pub(super) struct GroupFixture {
     pub source: MemorySource,
-    pub group: Group,
+    pub group: RuleGroup,
     pub text: String,
     pub now: TimeMs,
     /// What was told, by key.
     pub told: BTreeMap<String, u32>,
-    pub ledger: Ledger,
+    pub ledger: NotificationLog,
     /// What happens in the next pass.
-    pub fails: Fails,
+    pub fails: InjectedFailures,
 }
 
 #[derive(Clone, Copy, Default)]
-pub(super) struct Fails {
+pub(super) struct InjectedFailures {
     pub append: bool,
     pub tell: bool,
 }
@@ -34,24 +35,24 @@ pub(super) fn external_labels() -> Labels {
     Labels::new([("cluster", "eu")])
 }
 
-pub(super) fn telling(external_labels: &Labels) -> Telling<'_> {
-    Telling {
+pub(super) fn telling(external_labels: &Labels) -> NotifyOptions<'_> {
+    NotifyOptions {
         external_labels,
         external_url: "http://egret",
         resend_ms: MINUTE,
     }
 }
 
-impl World {
+impl GroupFixture {
     pub fn new(text: &str) -> Self {
         Self {
             source: MemorySource::default(),
-            group: Group::new(read(text), MINUTE, Begin::Anew),
+            group: RuleGroup::new(read(text), MINUTE, GroupStart::Anew),
             text: text.to_owned(),
             now: 0,
             told: BTreeMap::new(),
-            ledger: Ledger::new(None),
-            fails: Fails::default(),
+            ledger: NotificationLog::new(None),
+            fails: InjectedFailures::default(),
         }
     }
 
@@ -62,17 +63,17 @@ impl World {
 
     /// Everything in memory is lost.
     pub fn restart(&mut self) {
-        self.group = Group::new(read(&self.text), MINUTE, Begin::AfterStart);
-        self.ledger = Ledger::new(None);
+        self.group = RuleGroup::new(read(&self.text), MINUTE, GroupStart::AfterStart);
+        self.ledger = NotificationLog::new(None);
     }
 
-    pub fn pass(&mut self) -> Vec<Notice> {
+    pub fn pass(&mut self) -> Vec<AlertNotification> {
         let (labels, url) = (external_labels(), "http://egret".into());
         let telling = telling(&labels);
         let mut all = Vec::new();
         for rule in 0..self.group.spec().rules.len() {
             let spec = self.group.spec();
-            let around = Surroundings {
+            let around = EvalEnvironment {
                 evaluate: &self.source,
                 external_labels: &labels,
                 external_url: &url,
@@ -82,12 +83,11 @@ impl World {
             let settled =
                 self.group
                     .settle(rule, self.now, found, Duration::from_millis(5), telling);
-            match self.fails.append {
-                true => self.group.appended(rule, Err("disk full".to_owned())),
-                false => {
-                    self.write(&settled.samples);
-                    self.group.appended(rule, Ok(()));
-                }
+            if self.fails.append {
+                self.group.appended(rule, Err("disk full".to_owned()))
+            } else {
+                self.write(&settled.samples);
+                self.group.appended(rule, Ok(()));
             }
             if !self.fails.tell {
                 for notice in &settled.notices {

@@ -1,0 +1,124 @@
+//! Cache of decoded parts of indexes and of columns of times that series share: one for all blocks,
+//! bounded by bytes.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::error::BlockError;
+use crate::metrics::{CacheKind, CacheMetrics};
+
+/// What is kept: whose, and what of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CacheKey {
+    /// Of the opened file; no two have the same in one process.
+    pub file: u64,
+    pub item: CacheItem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum CacheItem {
+    /// The names of labels.
+    Names,
+    /// The directory of pages of series.
+    PageDirectory,
+    /// A page of series, by its number.
+    Page(u32),
+    /// A directory of pages of values, by its offset.
+    ValuesDirectory(u64),
+    /// A page of values, by its offset.
+    Values(u64),
+    /// A column of times, by its offset.
+    Column(u64),
+    /// The series that matchers select, by how they are written.
+    Selected(Box<str>),
+}
+
+impl CacheItem {
+    fn kind(&self) -> CacheKind {
+        match self {
+            Self::Selected(_) => CacheKind::Selections,
+            Self::Column(_) => CacheKind::Times,
+            _ => CacheKind::Index,
+        }
+    }
+}
+
+/// What an entry takes besides itself.
+const ENTRY_BYTES: usize = 128;
+
+/// An average one, to begin with.
+const ENTRY_BYTES_GUESS: u64 = 8 << 10;
+
+#[derive(Clone, Debug)]
+struct CacheEntry {
+    value: Arc<dyn Any + Send + Sync>,
+    size_bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+struct BySize;
+
+impl Weighter<CacheKey, CacheEntry> for BySize {
+    fn weight(&self, key: &CacheKey, entry: &CacheEntry) -> u64 {
+        let key_bytes = match &key.item {
+            CacheItem::Selected(matchers) => matchers.len(),
+            _ => 0,
+        };
+        (entry.size_bytes + key_bytes + ENTRY_BYTES) as u64
+    }
+}
+
+/// A bounded cache for any number of blocks.
+#[derive(Debug)]
+pub struct BlockCache {
+    entries: Cache<CacheKey, CacheEntry, BySize>,
+    metrics: CacheMetrics,
+}
+
+impl BlockCache {
+    /// One that takes at most so many bytes.
+    pub fn new(max_bytes: u64) -> Self {
+        Self::counted(max_bytes, CacheMetrics::default())
+    }
+
+    /// One whose look-ups are counted.
+    pub fn counted(max_bytes: u64, metrics: CacheMetrics) -> Self {
+        let guess = (max_bytes / ENTRY_BYTES_GUESS).max(16) as usize;
+        Self {
+            entries: Cache::with_weighter(guess, max_bytes, BySize),
+            metrics,
+        }
+    }
+
+    /// Sets the metric that says how much is kept.
+    pub fn measure(&self) {
+        self.metrics.bytes.set(self.entries.weight() as i64);
+    }
+
+    /// What is kept under `key`, or what `load` brings with its size in bytes. All that is kept
+    /// under one kind of key is of one type.
+    pub(super) fn get<T: Any + Send + Sync>(
+        &self,
+        key: CacheKey,
+        load: impl FnOnce() -> Result<(T, usize), BlockError>,
+    ) -> Result<Arc<T>, BlockError> {
+        let found = self.entries.get(&key);
+        self.metrics.looked_up(key.item.kind(), found.is_some());
+        if let Some(entry) = found {
+            return Ok(entry.value.downcast().expect("a kind of key has one type"));
+        }
+        let (value, size_bytes) = load()?;
+        let value = Arc::new(value);
+        self.entries.insert(
+            key,
+            CacheEntry {
+                value: value.clone(),
+                size_bytes,
+            },
+        );
+        Ok(value)
+    }
+}

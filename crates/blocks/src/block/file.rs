@@ -1,0 +1,143 @@
+//! The file of a block, opened for reading.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use egret_base::codec::DecodeError;
+use egret_log::{Disk, DiskFile, read_exactly};
+
+use super::error::{BlockError, DamageExtent, io};
+use crate::core::frame::{checked, open_frame};
+use crate::core::layout::{Extent, FORMAT_VERSION, Footer, Header};
+use crate::core::{BlockId, BlockMeta};
+
+pub(super) struct BlockFile {
+    pub id: BlockId,
+    /// No two files opened in one process have the same.
+    pub number: u64,
+    file: Box<dyn DiskFile>,
+    name: String,
+    pub footer: Footer,
+}
+
+/// What a footer or header says that cannot be.
+const WRONG: &str = "its header or footer";
+
+impl BlockFile {
+    /// Opens a file, and reads and checks its header, its footer and its meta.
+    pub(crate) fn open<D: Disk>(
+        disk: &D,
+        name: &str,
+        id: BlockId,
+    ) -> Result<(Self, BlockMeta), BlockError> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let full_name = format!("{}/{name}", disk.place());
+        let file = disk.open(name).map_err(io("open", full_name.clone()))?;
+        let size_bytes = file
+            .size_bytes()
+            .map_err(io("measure", full_name.clone()))?;
+        let mut opened = Self {
+            id,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            file: Box::new(file),
+            name: full_name,
+            footer: Footer::of_size(size_bytes),
+        };
+        let header = opened.read(
+            Extent {
+                offset: 0,
+                length: Header::BYTES as u32,
+            },
+            DamageExtent::Index,
+        )?;
+        let header = Header::decode(&header).map_err(|error| opened.malformed(0, error))?;
+        if header.version != FORMAT_VERSION {
+            return Err(BlockError::UnknownVersion {
+                file: opened.name,
+                version: header.version,
+                known: FORMAT_VERSION,
+            });
+        }
+        let offset = size_bytes.saturating_sub(Footer::BYTES as u64);
+        let footer = opened.read(
+            Extent {
+                offset,
+                length: Footer::BYTES as u32,
+            },
+            DamageExtent::Index,
+        )?;
+        let footer = Footer::decode(&footer).map_err(|error| opened.malformed(offset, error))?;
+        if header.id != id || footer.size_bytes != size_bytes {
+            return Err(opened.malformed(offset, DecodeError { what: WRONG }));
+        }
+        opened.footer = footer;
+        let meta = opened.frame(footer.meta, "its meta", BlockMeta::decode)?;
+        if meta.id != id || meta.series > u64::from(u32::MAX) {
+            return Err(opened.malformed(footer.meta.offset, DecodeError { what: WRONG }));
+        }
+        Ok((opened, meta))
+    }
+
+    /// The error of an index that says `error` at `offset`.
+    pub(crate) fn malformed(&self, offset: u64, error: DecodeError) -> BlockError {
+        self.damaged(offset, error.what, DamageExtent::Index)
+    }
+
+    pub(crate) fn damaged(
+        &self,
+        offset: u64,
+        what: &'static str,
+        damaged: DamageExtent,
+    ) -> BlockError {
+        BlockError::Corrupt {
+            block: self.id,
+            offset,
+            what,
+            damaged,
+        }
+    }
+
+    /// A part of the file. Nothing is allocated for what is not there.
+    fn read(&self, extent: Extent, damaged: DamageExtent) -> Result<Vec<u8>, BlockError> {
+        let end = extent.offset.checked_add(extent.length.into());
+        if end.is_none_or(|end| end > self.footer.size_bytes) {
+            return Err(self.damaged(extent.offset, "a part that ends after the file", damaged));
+        }
+        read_exactly(&*self.file, extent.offset, extent.length as usize)
+            .map_err(io("read", self.name.clone()))
+    }
+
+    /// What a frame of the index holds.
+    pub(crate) fn frame<T>(
+        &self,
+        extent: Extent,
+        what: &'static str,
+        decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
+    ) -> Result<T, BlockError> {
+        let frame = self.read(extent, DamageExtent::Index)?;
+        let bytes =
+            open_frame(&frame, what).map_err(|error| self.malformed(extent.offset, error))?;
+        decode(&bytes).map_err(|error| self.malformed(extent.offset, error))
+    }
+
+    /// What checked bytes hold.
+    pub(crate) fn checked<T>(
+        &self,
+        extent: Extent,
+        damaged: DamageExtent,
+        decode: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
+    ) -> Result<T, BlockError> {
+        let bytes = self.read(extent, damaged)?;
+        let bytes =
+            checked(&bytes).ok_or_else(|| self.damaged(extent.offset, "a checksum", damaged))?;
+        decode(bytes).map_err(|error| self.damaged(extent.offset, error.what, damaged))
+    }
+}
+
+impl std::fmt::Debug for BlockFile {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("BlockFile")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,371 @@
+//! All blocks of a directory: which there are, taking new ones in, replacing some by others,
+//! deleting from them.
+//!
+//! Changes are made one at a time and are durable when they return; readers take a [`Snapshot`] and
+//! block nothing. After a power failure at any moment, each change is found made or not made.
+
+mod files;
+pub(crate) mod names;
+mod open;
+mod replacement;
+mod rewrite;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use egret_base::sync::lock;
+use egret_log::Disk;
+use egret_metrics_model::TimeMs;
+use roaring::RoaringBitmap;
+
+use self::files::Files;
+pub use self::names::QUARANTINE;
+use self::replacement::Replacement;
+pub use self::rewrite::BlockLimits;
+use super::block::{
+    Block, BlockCache, BlockError, BlockWriter, DamageExtent, NewBlock, WriterOptions,
+};
+use crate::core::BlockId;
+use crate::core::frame::put_frame;
+use crate::core::tombstones::{Tombstone, Tombstones};
+
+/// All blocks as they were at one moment. What is replaced or removed since can still be read.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    blocks: Vec<Block>,
+}
+
+impl Snapshot {
+    /// The blocks, ascending by their earliest sample, then by id. Of two samples of a series at
+    /// one time that in the block with the higher id counts.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Those that may have samples from `start_ms` to `end_ms`, both included, in the same order.
+    pub fn within(&self, start_ms: TimeMs, end_ms: TimeMs) -> impl Iterator<Item = &Block> {
+        let end = self
+            .blocks
+            .partition_point(|block| block.meta().min_ms <= end_ms);
+        self.blocks[..end]
+            .iter()
+            .filter(move |block| block.meta().max_ms >= start_ms)
+    }
+
+    /// A block by its id.
+    pub fn block(&self, id: BlockId) -> Option<&Block> {
+        self.blocks.iter().find(|block| block.id() == id)
+    }
+
+    /// How long all files are together, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.blocks.iter().map(Block::size_bytes).sum()
+    }
+}
+
+/// A file that cannot be relied on and was set aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedFile {
+    /// Name of the quarantined file.
+    pub name: String,
+    /// Why, if that was since the catalog was opened.
+    pub reason: Option<String>,
+}
+
+/// All blocks of a directory, with the cache that they share.
+pub struct Catalog<D: Disk> {
+    files: Files<D>,
+    cache: Arc<BlockCache>,
+    /// Held during a change.
+    changes: Mutex<Changes>,
+    snapshot: Mutex<Arc<Snapshot>>,
+    /// Replaced snapshots that may still have readers.
+    replaced: Mutex<Vec<Weak<Snapshot>>>,
+    next_id: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    quarantined: Vec<QuarantinedFile>,
+    damaged: BTreeSet<BlockId>,
+    stopped: Option<Arc<str>>,
+}
+
+impl<D: Disk> Catalog<D> {
+    /// Opens a directory: finishes replacements that were begun, removes what was not finished, and
+    /// sets aside what cannot be read.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`], [`BlockError::Full`], [`BlockError::UnknownVersion`].
+    pub fn open(disk: D, cache: Arc<BlockCache>) -> Result<Self, BlockError> {
+        open::open(disk, cache)
+    }
+
+    /// All blocks as they are now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        lock(&self.snapshot).clone()
+    }
+
+    /// The snapshots that were replaced. One that can still be upgraded has a reader.
+    pub fn replaced(&self) -> Vec<Weak<Snapshot>> {
+        lock(&self.replaced).clone()
+    }
+
+    /// The files of all blocks, with what says what was deleted of them: what a copy needs.
+    pub fn file_names(&self) -> Vec<String> {
+        let snapshot = self.snapshot();
+        let mut all = Vec::new();
+        for block in snapshot.blocks() {
+            all.push(names::block(block.id()));
+            if !block.tombstones().is_empty() {
+                all.push(names::tombstones(block.id()));
+            }
+        }
+        all
+    }
+
+    /// Cache that all blocks share.
+    pub fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    /// What was set aside and is still in the directory.
+    pub fn quarantined(&self) -> Vec<QuarantinedFile> {
+        self.changes().quarantined.clone()
+    }
+
+    /// Begins a new block, which has the next id. It is nothing to the catalog until it is
+    /// published.
+    ///
+    /// # Errors
+    /// [`BlockError::Full`] or [`BlockError::Io`].
+    pub fn writer(&self, options: WriterOptions) -> Result<BlockWriter<D>, BlockError> {
+        self.writer_of(self.take_id(), options)
+    }
+
+    fn writer_of(&self, id: BlockId, options: WriterOptions) -> Result<BlockWriter<D>, BlockError> {
+        BlockWriter::create(&self.files.0, id, options)
+    }
+
+    fn take_id(&self) -> BlockId {
+        BlockId(self.take_ids(1).start)
+    }
+
+    fn take_ids(&self, count: u64) -> Range<u64> {
+        let first = self.next_id.fetch_add(count, Ordering::Relaxed);
+        first..first + count
+    }
+
+    /// Takes a block in.
+    ///
+    /// # Errors
+    /// [`BlockError::Io`]: it is not taken in; [`BlockError::Stopped`]: it may be found when the
+    /// directory is opened again, as may happen to any change that ends so.
+    pub fn publish(&self, written: NewBlock<D>) -> Result<Block, BlockError> {
+        let mut changes = self.changes_begun()?;
+        let id = written.meta.id;
+        self.files
+            .rename(&names::new_block(id), &names::block(id))?;
+        written.output.keep();
+        let block = self.certain(&mut changes, |files| {
+            files.sync()?;
+            Block::open(&files.0, id, &names::block(id), &self.cache)
+        })?;
+        self.change(|blocks| blocks.push(block.clone()));
+        Ok(block)
+    }
+
+    /// Puts blocks in the place of others, all at once. `sources` are as they were when the work on
+    /// them began.
+    ///
+    /// # Errors
+    /// [`BlockError::Changed`] when one of them has other tombstones now or is gone; else like
+    /// [`Catalog::publish`].
+    pub fn replace(
+        &self,
+        sources: &[Block],
+        results: Vec<NewBlock<D>>,
+    ) -> Result<Vec<Block>, BlockError> {
+        let mut changes = self.changes_begun()?;
+        let snapshot = self.snapshot();
+        for source in sources {
+            let now = snapshot.block(source.id());
+            if now.is_none_or(|now| now.tombstones() != source.tombstones()) {
+                return Err(BlockError::Changed { block: source.id() });
+            }
+        }
+        let replacement = Replacement {
+            results: results.iter().map(|written| written.meta.id).collect(),
+            sources: sources.iter().map(Block::id).collect(),
+        };
+        let name = names::replacement(self.take_id());
+        self.files.write_new(&name, &replacement.encode())?;
+        self.files.rename(&names::new(&name), &name)?;
+        // From here on it may be found, and then the results have to be there.
+        results
+            .into_iter()
+            .for_each(|written| written.output.keep());
+        let blocks = self.certain(&mut changes, |files| {
+            files.sync()?;
+            open::settle(files, &name, &replacement)?;
+            let open = |id: &BlockId| Block::open(&files.0, *id, &names::block(*id), &self.cache);
+            replacement
+                .results
+                .iter()
+                .map(open)
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        self.change(|all| {
+            all.retain(|block| !replacement.sources.contains(&block.id()));
+            all.extend_from_slice(&blocks);
+        });
+        Ok(blocks)
+    }
+
+    /// Deletes the samples of some series of a block from `start_ms` to `end_ms`, both included: no
+    /// reader that takes a snapshot later sees them. Their space is given back when the block is
+    /// rewritten.
+    ///
+    /// # Errors
+    /// [`BlockError::Changed`] when the block is gone; else like [`Catalog::publish`].
+    pub fn delete(
+        &self,
+        id: BlockId,
+        series: RoaringBitmap,
+        start_ms: TimeMs,
+        end_ms: TimeMs,
+    ) -> Result<(), BlockError> {
+        let mut changes = self.changes_begun()?;
+        let snapshot = self.snapshot();
+        let block = snapshot
+            .block(id)
+            .ok_or(BlockError::Changed { block: id })?;
+        assert!(
+            series.max().is_none_or(|last| last < block.series()),
+            "series of block {id}"
+        );
+        let mut all = block.tombstones().0.clone();
+        all.push(Tombstone {
+            series,
+            start_ms,
+            end_ms,
+        });
+        let tombstones = Tombstones(all);
+        let name = names::tombstones(id);
+        let mut bytes = Vec::new();
+        put_frame(&mut bytes, &tombstones.encode());
+        self.files.write_new(&name, &bytes)?;
+        self.files.rename(&names::new(&name), &name)?;
+        self.certain(&mut changes, Files::sync)?;
+        let deleted = block.with_tombstones(tombstones);
+        self.change(|blocks| {
+            let of_id = blocks.iter_mut().find(|block| block.id() == id);
+            *of_id.expect("only this thread changes the snapshot") = deleted;
+        });
+        Ok(())
+    }
+
+    /// Takes note of an error that reading a block gave: when its index is damaged, it is set
+    /// aside; when some of its samples are, it is not rewritten, so that the others can go on being
+    /// read. Other errors are no matter here.
+    ///
+    /// # Errors
+    /// Like [`Catalog::publish`].
+    pub fn note(&self, error: &BlockError) -> Result<(), BlockError> {
+        match error {
+            BlockError::Corrupt {
+                block,
+                damaged: DamageExtent::Index,
+                ..
+            } => self.quarantine(*block, error),
+            BlockError::Corrupt {
+                block,
+                damaged: DamageExtent::Samples,
+                ..
+            } => {
+                if self.changes().damaged.insert(*block) {
+                    tracing::warn!(block = %block, %error, "cannot read some samples of a block");
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Blocks of which some samples were found not to be readable since the catalog was opened.
+    pub fn damaged(&self) -> BTreeSet<BlockId> {
+        self.changes().damaged.clone()
+    }
+
+    /// Renames a block that is no longer read then. Nothing happens when it is gone.
+    fn quarantine(&self, id: BlockId, reason: &BlockError) -> Result<(), BlockError> {
+        let mut changes = self.changes_begun()?;
+        let snapshot = self.snapshot();
+        let Some(block) = snapshot.block(id) else {
+            return Ok(());
+        };
+        let set_aside = open::quarantine(&self.files, &names::block(id), reason.to_string())?;
+        let has_tombstones = !block.tombstones().is_empty();
+        self.certain(&mut changes, |files| {
+            if has_tombstones {
+                let name = names::tombstones(id);
+                files.rename(&name, &names::quarantined(&name))?;
+            }
+            files.sync()
+        })?;
+        changes.quarantined.push(set_aside);
+        self.change(|blocks| blocks.retain(|block| block.id() != id));
+        Ok(())
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        lock(&self.changes)
+    }
+
+    /// Locks the catalog for a change.
+    fn changes_begun(&self) -> Result<MutexGuard<'_, Changes>, BlockError> {
+        let changes = self.changes();
+        match &changes.stopped {
+            None => Ok(changes),
+            Some(reason) => Err(self.stopped(reason)),
+        }
+    }
+
+    fn stopped(&self, reason: &Arc<str>) -> BlockError {
+        BlockError::Stopped {
+            place: self.files.0.place(),
+            reason: reason.clone(),
+        }
+    }
+
+    /// Does work after whose failure the state of the disk is unknown. If it fails, no more changes
+    /// are made, so that no deletion that was acknowledged can be undone.
+    fn certain<T>(
+        &self,
+        changes: &mut Changes,
+        work: impl FnOnce(&Files<D>) -> Result<T, BlockError>,
+    ) -> Result<T, BlockError> {
+        work(&self.files).map_err(|error| {
+            let reason: Arc<str> = error.to_string().into();
+            changes.stopped = Some(reason.clone());
+            self.stopped(&reason)
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Block>)) {
+        let mut snapshot = lock(&self.snapshot);
+        let mut blocks = snapshot.blocks.clone();
+        change(&mut blocks);
+        blocks.sort_unstable_by_key(|block| (block.meta().min_ms, block.id()));
+        let before = std::mem::replace(&mut *snapshot, Arc::new(Snapshot { blocks }));
+        let replaced = self.replaced.lock();
+        let mut replaced = replaced.expect("no holder of this lock can panic");
+        replaced.retain(|earlier| earlier.strong_count() > 0);
+        replaced.push(Arc::downgrade(&before));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! The names of the files in a directory of blocks.
+//!
+//! | name | what |
+//! |---|---|
+//! | `block-<id>` | a block |
+//! | `tombstones-<id>` | what was deleted of it |
+//! | `replace-<id>` | blocks that are to take the place of others: see [`super::replacement`] |
+//! | `….new` | any of them that is not whole yet, or whose time has not come |
+//! | `quarantine-…` | any of them that cannot be relied on |
+
+use crate::core::BlockId;
+
+const BLOCK: &str = "block-";
+const TOMBSTONES: &str = "tombstones-";
+const REPLACEMENT: &str = "replace-";
+const NEW: &str = ".new";
+/// How the name of a file begins that cannot be relied on.
+pub const QUARANTINE: &str = "quarantine-";
+
+/// Kind of a file, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Block(BlockId),
+    Tombstones(BlockId),
+    Replacement(BlockId),
+    New(BlockId),
+    Quarantined(BlockId),
+}
+
+pub(crate) fn block(id: BlockId) -> String {
+    format!("{BLOCK}{id}")
+}
+
+pub(crate) fn tombstones(id: BlockId) -> String {
+    format!("{TOMBSTONES}{id}")
+}
+
+pub(crate) fn replacement(id: BlockId) -> String {
+    format!("{REPLACEMENT}{id}")
+}
+
+/// What it is called until it is whole.
+pub(crate) fn new(name: &str) -> String {
+    format!("{name}{NEW}")
+}
+
+pub(crate) fn new_block(id: BlockId) -> String {
+    new(&block(id))
+}
+
+/// What it is called when it cannot be relied on.
+pub(crate) fn quarantined(name: &str) -> String {
+    format!("{QUARANTINE}{name}")
+}
+
+/// What a file is; `None` when it is nothing of ours.
+pub(crate) fn parse(name: &str) -> Option<FileKind> {
+    if let Some(rest) = name.strip_prefix(QUARANTINE) {
+        return Some(FileKind::Quarantined(id_of(rest)?));
+    }
+    if let Some(rest) = name.strip_suffix(NEW) {
+        return Some(FileKind::New(id_of(rest)?));
+    }
+    let id = id_of(name)?;
+    Some(match name {
+        _ if name.starts_with(BLOCK) => FileKind::Block(id),
+        _ if name.starts_with(TOMBSTONES) => FileKind::Tombstones(id),
+        _ => FileKind::Replacement(id),
+    })
+}
+
+fn id_of(name: &str) -> Option<BlockId> {
+    let digits = [BLOCK, TOMBSTONES, REPLACEMENT]
+        .iter()
+        .find_map(|kind| name.strip_prefix(kind))?;
+    let is_id = digits.len() == 16
+        && digits
+            .bytes()
+            .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    is_id.then(|| u64::from_str_radix(digits, 16).ok().map(BlockId))?
+}

@@ -1,0 +1,65 @@
+//! Where the samples of a series are cut into chunks.
+//!
+//! Cuts are at the same moments for all series of the same pace, whenever they begin, so that those
+//! that are scraped together have chunks with the same times. A moment is a multiple of one of
+//! these spans: the longest of which a chunk does not hold too many.
+
+use std::ops::Range;
+
+use egret_metrics_model::TimeMs;
+
+use super::CHUNK_SAMPLES_MAX;
+
+const SECOND_MS: i64 = 1000;
+const HOUR_MS: i64 = 3600 * SECOND_MS;
+
+/// Each divides the one before it.
+const SPANS_MS: [i64; 10] = [
+    30 * 24 * HOUR_MS,
+    5 * 24 * HOUR_MS,
+    24 * HOUR_MS,
+    12 * HOUR_MS,
+    6 * HOUR_MS,
+    2 * HOUR_MS,
+    HOUR_MS / 2,
+    HOUR_MS / 12,
+    HOUR_MS / 60,
+    SECOND_MS,
+];
+
+/// The chunks of ascending times, as ranges of them, in order.
+pub fn cut(times_ms: &[TimeMs]) -> Vec<Range<usize>> {
+    let mut chunks = Vec::new();
+    cut_at(times_ms, 0, &SPANS_MS, &mut chunks);
+    chunks
+}
+
+fn cut_at(times_ms: &[TimeMs], offset: usize, spans_ms: &[i64], chunks: &mut Vec<Range<usize>>) {
+    let Some((span_ms, finer)) = spans_ms.split_first() else {
+        // More than one a millisecond cannot be, so this is a second with more than it can have.
+        let ends = (0..times_ms.len()).step_by(CHUNK_SAMPLES_MAX);
+        chunks.extend(
+            ends.map(|from| offset + from..offset + times_ms.len().min(from + CHUNK_SAMPLES_MAX)),
+        );
+        return;
+    };
+    let mut from = 0;
+    while let Some(first) = times_ms.get(from) {
+        let end_ms = first
+            .div_euclid(*span_ms)
+            .saturating_add(1)
+            .saturating_mul(*span_ms);
+        let length = times_ms[from..]
+            .partition_point(|time_ms| *time_ms < end_ms)
+            .max(1);
+        if length <= CHUNK_SAMPLES_MAX {
+            chunks.push(offset + from..offset + from + length)
+        } else {
+            cut_at(&times_ms[from..from + length], offset + from, finer, chunks)
+        }
+        from += length;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! What a regular expression says about where in a sorted list its matches can be, so that not all
+//! of it is tried.
+
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::literal::Extractor;
+
+/// Of more alternatives than this nothing is said.
+const ALTERNATIVES_MAX: usize = 4096;
+
+/// Of a longer pattern nothing is said either: finding out takes longer than trying values.
+const PATTERN_BYTES_MAX: usize = 16 << 10;
+
+/// Longer literals are cut.
+const LITERAL_BYTES_MAX: usize = 256;
+
+/// Where the values can be that an anchored regular expression matches. Those that are found there
+/// must still be tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Places {
+    /// Only among these values and those that begin so, sorted.
+    Some(Vec<PrefixOrValue>),
+    /// Matches may be anywhere among the values.
+    Anywhere,
+    /// Every value matches, but perhaps the empty one.
+    Everywhere,
+}
+
+/// A value, or how values begin.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PrefixOrValue {
+    /// The value, or its first bytes.
+    pub bytes: Vec<u8>,
+    /// Whether it is all of the value.
+    pub is_whole: bool,
+}
+
+/// The prefixes and values that bound where matches of a pattern can be.
+pub fn places(pattern: &str) -> Places {
+    if matches!(pattern, ".*" | ".+") {
+        return Places::Everywhere;
+    }
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Places::Anywhere;
+    }
+    let parsed = ParserBuilder::new()
+        .dot_matches_new_line(true)
+        .build()
+        .parse(pattern);
+    let Ok(parsed) = parsed else {
+        // The matcher may take it nonetheless, as RE2 does.
+        return Places::Anywhere;
+    };
+    // What looks around is taken for nothing by the extractor.
+    let is_plain = parsed.properties().look_set().is_empty();
+    let found = Extractor::new()
+        .limit_total(ALTERNATIVES_MAX)
+        .limit_literal_len(LITERAL_BYTES_MAX)
+        .extract(&parsed);
+    let Some(literals) = found.literals() else {
+        return Places::Anywhere;
+    };
+    let place = |literal: &regex_syntax::hir::literal::Literal| PrefixOrValue {
+        bytes: literal.as_bytes().to_vec(),
+        is_whole: is_plain && literal.is_exact(),
+    };
+    let mut places: Vec<PrefixOrValue> = literals.iter().map(place).collect();
+    if places
+        .iter()
+        .any(|place| place.bytes.is_empty() && !place.is_whole)
+    {
+        return Places::Anywhere;
+    }
+    places.sort_unstable();
+    places.dedup();
+    Places::Some(places)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! What patterns say.
+
+use super::*;
+
+fn check(pattern: &str, expected: &str) {
+    let found = match places(pattern) {
+        Places::Anywhere => "anywhere".to_owned(),
+        Places::Everywhere => "everywhere".to_owned(),
+        Places::Some(places) => {
+            let shown = |place: &PrefixOrValue| {
+                let text = String::from_utf8_lossy(&place.bytes).into_owned();
+                if place.is_whole { text } else { text + "…" }
+            };
+            places.iter().map(shown).collect::<Vec<_>>().join(" ")
+        }
+    };
+    assert_eq!(found, expected, "{pattern}");
+}
+
+#[test]
+fn literals_and_prefixes_are_found() {
+    check("a|b|cd", "a b cd");
+    check("host-(1|2)", "host-1 host-2");
+    check("api-.*", "api-…");
+    check(
+        "(api|web)-[0-9]+",
+        "api-0… api-1… api-2… api-3… api-4… api-5… api-6… api-7… api-8… api-9… web-0… web-1… web-2… web-3… web-4… web-5… web-6… web-7… web-8… web-9…",
+    );
+    check("", "");
+    check("a?", " a");
+    check(".*", "everywhere");
+    check(".+", "everywhere");
+    check(".*foo", "anywhere");
+    check(
+        "(?i)get|put",
+        "GET GEt GeT Get PUT PUt PuT Put gET gEt geT get pUT pUt puT put",
+    );
+}
+
+#[test]
+fn what_looks_around_is_no_whole_value() {
+    check("^a$", "a…");
+    check(r"a\b.*", "a…");
+}
+
+#[test]
+fn what_cannot_be_parsed_is_anywhere() {
+    check("a{", "anywhere");
+    check("(", "anywhere");
+}

@@ -1,0 +1,394 @@
+//! Plans the maintenance of blocks: which are expired, merged, rewritten or downsampled.
+//!
+//! Blocks are merged upward by windows of time, each of which is many of those before: all blocks
+//! that lie within one are merged when it is over, so that those of several shards and those of
+//! late samples become one.
+
+use std::collections::BTreeMap;
+
+use egret_metrics_model::{LabelMatcher, TimeMs};
+
+use super::meta::{BlockId, BlockMeta};
+use super::window::WINDOWS_MS;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// A block so many times larger than all others of its window together is not written again for
+/// their sake.
+const LOPSIDED: u64 = 16;
+
+/// Blocks are about the same size when the largest is so many times the smallest.
+const ALIKE: u64 = 4;
+
+/// A retention rule for some series.
+#[derive(Clone, Debug)]
+pub struct RetentionRule {
+    /// Which: the first of several that takes a series counts.
+    pub selector: Vec<LabelMatcher>,
+    /// Retention time, in milliseconds.
+    pub keep_ms: i64,
+}
+
+/// How some series are made coarser when they are old: the last sample of each interval is kept.
+#[derive(Clone, Debug)]
+pub struct DownsampleRule {
+    /// What it is known by in blocks that it was applied to. Another rule has another name.
+    pub name: Box<str>,
+    /// Matchers of the series that are downsampled.
+    pub selector: Vec<LabelMatcher>,
+    /// How old the youngest sample of a block must be, in milliseconds.
+    pub after_ms: i64,
+    /// Samples of one interval become one, in milliseconds.
+    pub interval_ms: i64,
+}
+
+/// Retention, size limit and downsampling that jobs are planned by.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Lengths of windows in milliseconds, ascending, each a multiple of the one before.
+    pub windows_ms: Vec<i64>,
+    /// How long after its end a window is left alone, in milliseconds: late samples come then.
+    pub settle_ms: i64,
+    /// At most so many blocks are merged at once.
+    pub merge_blocks_max: usize,
+    /// So many blocks of about the same size are merged before their window is over.
+    pub merge_alike_min: usize,
+    /// How long series are kept that no other rule is for, in milliseconds.
+    pub keep_ms: i64,
+    /// Retention rules for other series.
+    pub keep: Vec<RetentionRule>,
+    /// What all blocks may take, in bytes.
+    pub bytes_max: u64,
+    /// Rules of downsampling, for series by selector.
+    pub coarsen: Vec<DownsampleRule>,
+}
+
+impl Policy {
+    /// How long those samples are kept that are kept longest, in milliseconds.
+    pub fn keep_max_ms(&self) -> i64 {
+        let each = self.keep.iter().map(|keep| keep.keep_ms);
+        each.fold(self.keep_ms, i64::max)
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            windows_ms: WINDOWS_MS.to_vec(),
+            settle_ms: HOUR_MS / 2,
+            merge_blocks_max: 128,
+            merge_alike_min: 8,
+            keep_ms: i64::MAX,
+            keep: Vec::new(),
+            bytes_max: u64::MAX,
+            coarsen: Vec::new(),
+        }
+    }
+}
+
+/// What a planner needs to know of a block.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Metadata of the block.
+    pub meta: BlockMeta,
+    /// Size of its file, in bytes.
+    pub size_bytes: u64,
+    /// Whether something was deleted of it that is still in its file.
+    pub has_tombstones: bool,
+    /// Whether some of its samples cannot be read: it is left as it is until all of it is over.
+    pub is_damaged: bool,
+    /// For each rule of [`Policy::keep`] how many series it is for, then of how many there is none.
+    pub kept: Vec<u64>,
+    /// For each rule of [`Policy::coarsen`] how many series it is for.
+    pub coarsened: Vec<u64>,
+}
+
+/// Why blocks are removed or rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CompactionReason {
+    /// Their time is over, or that of some of their series.
+    Expired,
+    /// All together take too much space.
+    TooMuch,
+    /// They lie in one window and become one block.
+    Merge,
+    /// They are old enough to be downsampled.
+    Coarsen,
+    /// Something was deleted of them.
+    Clean,
+}
+
+/// Something to do. No block is in two at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactionJob {
+    /// Why the blocks are replaced.
+    pub why: CompactionReason,
+    /// The blocks that are replaced, ascending.
+    pub sources: Vec<BlockId>,
+    /// What they are replaced by.
+    pub by: BlockReplacement,
+}
+
+/// Replacement of the source blocks of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockReplacement {
+    /// By nothing: the blocks are removed.
+    Nothing,
+    /// By blocks of the remaining samples.
+    Rewritten {
+        /// Places in [`Policy::keep`] of rules whose series are left out; one beyond them stands
+        /// for all other series.
+        without: Vec<usize>,
+        /// Places in [`Policy::coarsen`] of rules that are applied.
+        coarsen: Vec<usize>,
+    },
+}
+
+/// What is to be done, the most urgent first.
+pub fn plan(blocks: &[Facts], policy: &Policy, now_ms: TimeMs) -> Vec<CompactionJob> {
+    let mut left: BTreeMap<BlockId, &Facts> =
+        blocks.iter().map(|block| (block.meta.id, block)).collect();
+    let mut jobs = Vec::new();
+    let mut add = |left: &mut BTreeMap<BlockId, &Facts>, job: CompactionJob| {
+        job.sources.iter().for_each(|id| _ = left.remove(id));
+        jobs.push(job);
+    };
+    for block in blocks {
+        if let Some(job) = expired(block, policy, now_ms) {
+            add(&mut left, job);
+        }
+    }
+    for job in too_much(&left, policy) {
+        add(&mut left, job);
+    }
+    left.retain(|_, block| !block.is_damaged);
+    let all = blocks.iter().map(|block| (block.meta.id, block)).collect();
+    for window_ms in &policy.windows_ms {
+        for job in merges(&left, &all, *window_ms, policy, now_ms) {
+            add(&mut left, job);
+        }
+    }
+    let rewrites = left
+        .values()
+        .filter_map(|block| coarser(block, policy, now_ms).or_else(|| cleaned(block)));
+    for job in rewrites.collect::<Vec<_>>() {
+        add(&mut left, job);
+    }
+    jobs.sort_by_key(|job| job.why);
+    jobs
+}
+
+fn expired(block: &Facts, policy: &Policy, now_ms: TimeMs) -> Option<CompactionJob> {
+    let keeps = policy
+        .keep
+        .iter()
+        .map(|rule| rule.keep_ms)
+        .chain([policy.keep_ms]);
+    let is_over = |keep_ms: i64| block.meta.max_ms < now_ms.saturating_sub(keep_ms);
+    let over: Vec<(usize, bool)> = keeps.map(is_over).enumerate().collect();
+    let has = |place: usize| block.kept.get(place).is_some_and(|series| *series > 0);
+    let without: Vec<usize> = over
+        .iter()
+        .filter(|(place, is_over)| *is_over && has(*place))
+        .map(|(place, _)| *place)
+        .collect();
+    if without.is_empty() {
+        return None;
+    }
+    let is_all = over.iter().all(|(place, is_over)| *is_over || !has(*place));
+    let by = if is_all {
+        BlockReplacement::Nothing
+    } else if block.is_damaged {
+        return None;
+    } else {
+        BlockReplacement::Rewritten {
+            without,
+            coarsen: Vec::new(),
+        }
+    };
+    Some(CompactionJob {
+        why: CompactionReason::Expired,
+        sources: vec![block.meta.id],
+        by,
+    })
+}
+
+/// The oldest blocks, until the rest fits.
+fn too_much(blocks: &BTreeMap<BlockId, &Facts>, policy: &Policy) -> Vec<CompactionJob> {
+    let mut oldest: Vec<&&Facts> = blocks.values().collect();
+    oldest.sort_by_key(|block| (block.meta.max_ms, block.meta.id));
+    let mut bytes: u64 = oldest.iter().map(|block| block.size_bytes).sum();
+    let mut jobs = Vec::new();
+    for block in oldest {
+        if bytes <= policy.bytes_max {
+            break;
+        }
+        bytes -= block.size_bytes;
+        jobs.push(CompactionJob {
+            why: CompactionReason::TooMuch,
+            sources: vec![block.meta.id],
+            by: BlockReplacement::Nothing,
+        });
+    }
+    jobs
+}
+
+/// Merges of those that are `left`, of `all` there are.
+fn merges(
+    left: &BTreeMap<BlockId, &Facts>,
+    all: &BTreeMap<BlockId, &Facts>,
+    window_ms: i64,
+    policy: &Policy,
+    now_ms: TimeMs,
+) -> Vec<CompactionJob> {
+    let mut windows: BTreeMap<i64, Vec<&Facts>> = BTreeMap::new();
+    for block in left.values() {
+        let window = block.meta.min_ms.div_euclid(window_ms);
+        if block.meta.max_ms < end_of(window, window_ms) {
+            windows.entry(window).or_default().push(block);
+        }
+    }
+    let is_smallest = policy.windows_ms.first() == Some(&window_ms);
+    let planned = windows.into_iter().filter_map(|(window, within)| {
+        let settles_ms = end_of(window, window_ms).saturating_add(policy.settle_ms);
+        if now_ms >= settles_ms {
+            merge(within, all, policy)
+        } else if is_smallest {
+            merge_alike(&within, all, policy)
+        } else {
+            None
+        }
+    });
+    planned.collect()
+}
+
+fn end_of(window: i64, window_ms: i64) -> TimeMs {
+    window.saturating_add(1).saturating_mul(window_ms)
+}
+
+/// Merges all blocks of a window.
+fn merge(
+    mut within: Vec<&Facts>,
+    all: &BTreeMap<BlockId, &Facts>,
+    policy: &Policy,
+) -> Option<CompactionJob> {
+    within.sort_by_key(|block| (block.size_bytes, block.meta.id));
+    let mut bytes: u64 = within.iter().map(|block| block.size_bytes).sum();
+    while let Some(largest) = within.last() {
+        let others = bytes - largest.size_bytes;
+        if largest.size_bytes / LOPSIDED <= others {
+            break;
+        }
+        bytes = others;
+        within.pop();
+    }
+    within.sort_by_key(|block| block.meta.id);
+    let mut longest: &[&Facts] = &[];
+    for run in runs(&within, all) {
+        if run.len() >= longest.len() {
+            longest = run;
+        }
+    }
+    job(&longest[..longest.len().min(policy.merge_blocks_max)])
+}
+
+/// Blocks with ascending ids in runs between which nothing lies. Of two samples at one time the
+/// newer block's counts: when blocks of before and of after a third one were merged, what the third
+/// has corrected would come back.
+fn runs<'a>(
+    within: &'a [&'a Facts],
+    all: &BTreeMap<BlockId, &Facts>,
+) -> impl Iterator<Item = &'a [&'a Facts]> {
+    let min_ms = within.iter().map(|block| block.meta.min_ms).min();
+    let max_ms = within.iter().map(|block| block.meta.max_ms).max();
+    let overlaps =
+        move |other: &Facts| Some(other.meta.min_ms) <= max_ms && Some(other.meta.max_ms) >= min_ms;
+    within.chunk_by(move |older, newer| {
+        let mut between = all.range(older.meta.id..newer.meta.id).skip(1);
+        !between.any(|(_, other)| overlaps(other))
+    })
+}
+
+/// Merges blocks of a window that still grows, when there are many of about the same size: when
+/// they are written early, because memory or the log is full, there would be any number.
+fn merge_alike(
+    within: &[&Facts],
+    all: &BTreeMap<BlockId, &Facts>,
+    policy: &Policy,
+) -> Option<CompactionJob> {
+    runs(within, all).find_map(|run| {
+        let mut from = 0;
+        let (mut least, mut most) = (u64::MAX, 0);
+        for (at, block) in run.iter().enumerate() {
+            (least, most) = (least.min(block.size_bytes), most.max(block.size_bytes));
+            if most / ALIKE > least {
+                from = at;
+                (least, most) = (block.size_bytes, block.size_bytes);
+            }
+            if at + 1 - from == policy.merge_alike_min {
+                return job(&run[from..=at]);
+            }
+        }
+        None
+    })
+}
+
+fn job(blocks: &[&Facts]) -> Option<CompactionJob> {
+    let first = blocks.first()?;
+    // Parts of one result that was too large for one file would only become the same parts again.
+    let are_parts = !first.meta.sources.is_empty()
+        && blocks
+            .iter()
+            .all(|block| block.meta.sources == first.meta.sources);
+    if blocks.len() < 2 || are_parts {
+        return None;
+    }
+    Some(CompactionJob {
+        why: CompactionReason::Merge,
+        sources: blocks.iter().map(|block| block.meta.id).collect(),
+        by: BlockReplacement::Rewritten {
+            without: Vec::new(),
+            coarsen: Vec::new(),
+        },
+    })
+}
+
+fn coarser(block: &Facts, policy: &Policy, now_ms: TimeMs) -> Option<CompactionJob> {
+    let is_due = |place: &usize| {
+        let rule = &policy.coarsen[*place];
+        block.meta.max_ms < now_ms.saturating_sub(rule.after_ms)
+            && block
+                .coarsened
+                .get(*place)
+                .is_some_and(|series| *series > 0)
+            && block.meta.rules.binary_search(&rule.name).is_err()
+    };
+    let coarsen: Vec<usize> = (0..policy.coarsen.len()).filter(is_due).collect();
+    if coarsen.is_empty() {
+        return None;
+    }
+    let by = BlockReplacement::Rewritten {
+        without: Vec::new(),
+        coarsen,
+    };
+    Some(CompactionJob {
+        why: CompactionReason::Coarsen,
+        sources: vec![block.meta.id],
+        by,
+    })
+}
+
+fn cleaned(block: &Facts) -> Option<CompactionJob> {
+    let by = BlockReplacement::Rewritten {
+        without: Vec::new(),
+        coarsen: Vec::new(),
+    };
+    block.has_tombstones.then(|| CompactionJob {
+        why: CompactionReason::Clean,
+        sources: vec![block.meta.id],
+        by,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! Warm sessions: connected before a client asks, as the branch's own role.
+//!
+//! One answers queries through the API, again and again; the others each wait for a client of the
+//! proxy, serve that one and are closed. A session is used only if its user could not tell it from
+//! a fresh one: the startup parameters are the same, what an earlier query left is discarded, and
+//! the defaults of role and database are still those that the session started with.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use egret_base::sync::lock;
+use egret_postgres::databases::CONNECTABLE_DATABASES;
+use egret_postgres::wire::{RawSession, Startup, WireError};
+
+use super::warm_up::WarmUpPart;
+use crate::engine::warm_session::{BYTES_MAX, ROWS_MAX};
+use crate::engine::{BranchSlot, Inner};
+use crate::engine::{Profile, Purpose, WarmSession};
+use crate::model::{BranchId, TemplateId};
+use crate::store::prepare::ROLE;
+
+/// Settings that a client's parameters may name if sessions are to be made for them beforehand:
+/// what drivers send. Anything else is its client's own affair.
+const COMMON_PARAMETERS: [&str; 7] = [
+    "application_name",
+    "client_encoding",
+    "datestyle",
+    "extra_float_digits",
+    "intervalstyle",
+    "search_path",
+    "timezone",
+];
+
+/// What sessions for queries through the API start with.
+fn query_startup(database: &str) -> Startup {
+    Startup {
+        user: ROLE.to_owned(),
+        database: database.to_owned(),
+        parameters: vec![
+            ("application_name".to_owned(), "egret/query".to_owned()),
+            ("client_encoding".to_owned(), "UTF8".to_owned()),
+        ],
+    }
+}
+
+/// Whether the server is gone, for a moment (class 57P: it starts, stops or recovers) or for good.
+fn nobody_is_there(error: &WireError) -> bool {
+    match error {
+        WireError::Unreachable { .. } | WireError::Lost(_) => true,
+        error => error
+            .server()
+            .is_some_and(|said| said.sqlstate.starts_with("57P")),
+    }
+}
+
+/// Whether a text may set a parameter of the user's own, such as `app.tenant`. DISCARD ALL leaves
+/// such a parameter defined: `current_setting('app.tenant', true)` is empty then, and not NULL.
+/// It leaves the seed of `random()` as well.
+/// What functions and triggers define is not seen here.
+pub(crate) fn may_define_parameters(sql: &str) -> bool {
+    // As it is, too: what looks like a comment may be within a string.
+    [sql, &without_comments(sql)]
+        .into_iter()
+        .any(names_such_parameter)
+}
+
+fn names_such_parameter(sql: &str) -> bool {
+    let sql = sql.to_ascii_lowercase().replace('.', " . ");
+    let words: Vec<&str> = sql
+        .split(|c: char| c.is_whitespace() || matches!(c, ';' | '=' | ','))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let names_two_parts = |at: usize| {
+        let mut rest = words[at + 1..].iter();
+        let name = rest.find(|word| !matches!(**word, "session" | "local"));
+        name.is_some() && rest.next() == Some(&".")
+    };
+    sql.contains("set_config")
+        || sql.contains("setseed")
+        || (0..words.len()).any(|at| words[at] == "set" && names_two_parts(at))
+}
+
+/// A text with a blank for each comment; in strings, too.
+fn without_comments(sql: &str) -> String {
+    let mut rest = sql;
+    let mut kept = String::with_capacity(sql.len());
+    while let Some(at) = rest.find("/*").into_iter().chain(rest.find("--")).min() {
+        let end = if rest[at..].starts_with("--") {
+            "\n"
+        } else {
+            "*/"
+        };
+        kept.push_str(&rest[..at]);
+        kept.push(' ');
+        let inside = &rest[at + 2..];
+        rest = inside
+            .find(end)
+            .map_or("", |length| &inside[length + end.len()..]);
+    }
+    kept + rest
+}
+
+impl BranchSlot {
+    /// Counts a use of the branch; returns the count before it.
+    pub(crate) fn note_use(&self) -> u64 {
+        self.uses.fetch_add(1, Ordering::AcqRel)
+    }
+
+    fn take_resident(&self, purpose: Purpose, startup: &Startup) -> Option<WarmSession> {
+        let mut residents = lock(&self.residents);
+        let fits =
+            |resident: &WarmSession| resident.purpose == purpose && resident.startup == *startup;
+        let at = residents.iter().position(fits)?;
+        Some(residents.swap_remove(at))
+    }
+
+    /// Starts the idle time of the sessions that wait, when the branch is leased: in the pool they
+    /// were not idle.
+    pub(crate) fn begin_idling(&self) {
+        let now = Instant::now();
+        for resident in lock(&self.residents).iter_mut() {
+            resident.idle_since = now;
+        }
+    }
+
+    /// Whether nothing has happened to any waiting session, its end above all.
+    pub(crate) fn residents_wait(&self) -> bool {
+        let residents = lock(&self.residents);
+        residents.iter().all(|resident| resident.session.is_quiet())
+    }
+
+    /// Closes the sessions that fit: what waits in a database keeps others from dropping it.
+    pub(crate) fn close_residents(&self, fits: impl Fn(&WarmSession) -> bool) {
+        let leaving: Vec<WarmSession> = lock(&self.residents)
+            .extract_if(.., |resident| fits(resident))
+            .collect();
+        for resident in leaving {
+            tokio::spawn(resident.close());
+        }
+    }
+
+    /// Closes the sessions whose parameters were learned from clients of other tenants.
+    pub(crate) fn keep_residents_of(&self, tenant: &str) {
+        self.close_residents(|resident| {
+            let learned_from = resident.learned_from.as_deref();
+            learned_from.is_some_and(|other| other != tenant)
+        });
+    }
+}
+
+impl Inner {
+    /// A session for a query through the API: the resident one, else a new one.
+    pub(crate) async fn query_session(
+        &self,
+        id: BranchId,
+        slot: &BranchSlot,
+        database: &str,
+    ) -> Result<WarmSession, WireError> {
+        let uses = slot.note_use();
+        slot.close_residents(|resident| resident.startup.database != database);
+        let startup = query_startup(database);
+        if let Some(mut resident) = slot.take_resident(Purpose::Query, &startup)
+            && let Ok(true) = resident.freshen(uses).await
+        {
+            return Ok(resident);
+        }
+        // Boxed as it is rare: the future of every query would carry what it needs.
+        Box::pin(WarmSession::connect(
+            &self.paths.socket(id),
+            uses,
+            Purpose::Query,
+            startup,
+        ))
+        .await
+    }
+
+    /// Keeps a session for the next query, unless none are to be kept, one waits already, the
+    /// branch has ended, or a session is in another database: it may want to drop or copy the
+    /// database that this one would wait in.
+    pub(crate) async fn keep_query_session(&self, slot: &BranchSlot, mut resident: WarmSession) {
+        resident.idle_since = Instant::now();
+        let refused = {
+            let mut residents = lock(&slot.residents);
+            let waits = residents
+                .iter()
+                .any(|other| other.purpose == Purpose::Query);
+            let database = &resident.startup.database;
+            let elsewhere = lock(&slot.databases).iter().any(|other| other != database);
+            let ended = slot.live().is_none() || !resident.session.is_idle();
+            if self.config.pool_sessions == 0 || waits || elsewhere || ended {
+                Some(resident)
+            } else {
+                residents.push(resident);
+                None
+            }
+        };
+        if let Some(resident) = refused {
+            resident.close().await;
+        }
+    }
+
+    /// A session that waits for just such a client.
+    pub(crate) async fn client_session(
+        &self,
+        slot: &BranchSlot,
+        tenant: &str,
+        database: &str,
+        parameters: &[(String, String)],
+    ) -> Option<RawSession> {
+        let uses = slot.note_use();
+        self.learn(tenant, database, parameters);
+        slot.close_residents(|resident| resident.startup.database != database);
+        let startup = Startup {
+            user: ROLE.to_owned(),
+            database: database.to_owned(),
+            parameters: parameters.to_vec(),
+        };
+        let mut resident = slot.take_resident(Purpose::Client, &startup)?;
+        match resident.freshen(uses).await {
+            Ok(true) => resident.session.into_raw().ok(),
+            _ => {
+                tokio::spawn(resident.close());
+                None
+            }
+        }
+    }
+
+    /// Remembers what a client asked for, so that sessions are made for the next one like it.
+    fn learn(&self, tenant: &str, database: &str, parameters: &[(String, String)]) {
+        let common = |(name, _): &(String, String)| {
+            COMMON_PARAMETERS.contains(&name.to_ascii_lowercase().as_str())
+        };
+        if parameters.iter().all(common) {
+            *lock(&self.pool.profile) = Profile {
+                tenant: Some(tenant.to_owned()),
+                database: Some(database.to_owned()),
+                parameters: parameters.to_vec(),
+            };
+        }
+    }
+
+    /// Connects what a branch of the pool keeps ready. Sessions that the server refuses are left
+    /// out: that is the user's own configuration (a login trigger, a limit on connections), and
+    /// without a warm session a client gets a fresh one.
+    ///
+    /// # Errors
+    /// [`WireError`] when there is no server to talk to.
+    pub(crate) async fn connect_residents(
+        self: &Arc<Self>,
+        id: BranchId,
+        template: TemplateId,
+        slot: &BranchSlot,
+        database: &str,
+    ) -> Result<(), WireError> {
+        // Of an earlier attempt, or from before they were lost.
+        slot.forget_residents();
+        let profile = lock(&self.pool.profile).clone();
+        let client = Startup {
+            user: ROLE.to_owned(),
+            database: profile.database.unwrap_or_else(|| database.to_owned()),
+            parameters: profile.parameters.clone(),
+        };
+        let mut wanted = vec![(Purpose::Query, query_startup(database))];
+        for _ in 0..self.config.pool_sessions {
+            wanted.push((Purpose::Client, client.clone()));
+        }
+        let uses = slot.uses.load(Ordering::Acquire);
+        for (purpose, startup) in wanted {
+            let connecting = async {
+                let mut resident =
+                    WarmSession::connect(&self.paths.socket(id), uses, purpose, startup).await?;
+                if self.config.pool_rehearsal {
+                    let database = &resident.startup.database;
+                    let part = match purpose {
+                        Purpose::Query => WarmUpPart::First,
+                        Purpose::Client => WarmUpPart::Further,
+                    };
+                    let session = &mut resident.session;
+                    self.warm_up(session, template, database, part).await?;
+                }
+                Ok(resident)
+            };
+            match connecting.await {
+                Ok(mut resident) => {
+                    if purpose == Purpose::Client {
+                        resident.learned_from.clone_from(&profile.tenant);
+                    }
+                    lock(&slot.residents).push(resident);
+                }
+                Err(error) if nobody_is_there(&error) => return Err(error),
+                Err(error) => {
+                    tracing::debug!(branch = %id, ?purpose, %error, "no session waits");
+                    if purpose == Purpose::Client {
+                        // Perhaps of a database that does not exist: the next one is not.
+                        *lock(&self.pool.profile) = Profile::default();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The databases of a branch, asked on the session that waits for queries; `None` without one.
+    pub(crate) async fn databases_by_resident(&self, slot: &BranchSlot) -> Option<Vec<String>> {
+        let mut resident = {
+            let mut residents = lock(&slot.residents);
+            let waits = |resident: &WarmSession| resident.purpose == Purpose::Query;
+            let at = residents.iter().position(waits)?;
+            residents.swap_remove(at)
+        };
+        if !resident.session.is_quiet() {
+            return None;
+        }
+        let asked = resident
+            .session
+            .query(CONNECTABLE_DATABASES, &[], ROWS_MAX, BYTES_MAX);
+        let timeout = self.config.query_timeout.duration();
+        let answer = tokio::time::timeout(timeout, asked).await.ok()?.ok()?;
+        self.keep_query_session(slot, resident).await;
+        let names = answer.rows.into_iter();
+        Some(names.filter_map(|row| row.into_iter().next()?).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Work that many wait for: it is done by one task at a time, and its result serves those that have
+//! waited since before it began.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+/// Work with a result that can be shared.
+pub(crate) struct SharedWork<T> {
+    /// How often it has begun.
+    begun: AtomicU64,
+    latest: Arc<Mutex<Option<Outcome<T>>>>,
+}
+
+struct Outcome<T> {
+    /// The work was the one that began as this one.
+    number: u64,
+    result: T,
+}
+
+/// What a task that needs the work gets.
+pub(crate) enum Work<T> {
+    /// The result of another task's work, which began after this one came.
+    Shared(T),
+    /// The right to do it.
+    Turn(Turn<T>),
+}
+
+/// The right to do the work; the next turn comes when it is dropped.
+pub(crate) struct Turn<T> {
+    number: u64,
+    latest: OwnedMutexGuard<Option<Outcome<T>>>,
+}
+
+impl<T> Default for SharedWork<T> {
+    fn default() -> Self {
+        Self {
+            begun: AtomicU64::new(0),
+            latest: Arc::default(),
+        }
+    }
+}
+
+impl<T: Clone> SharedWork<T> {
+    /// Waits for a result that serves, or for the turn.
+    pub(crate) async fn join(&self) -> Work<T> {
+        let begun = self.begun.load(Ordering::Acquire);
+        let latest = self.latest.clone().lock_owned().await;
+        let served = latest.as_ref().filter(|outcome| outcome.number > begun);
+        match served.map(|outcome| outcome.result.clone()) {
+            Some(result) => Work::Shared(result),
+            None => Work::Turn(self.turn(latest)),
+        }
+    }
+
+    /// Waits for the turn.
+    pub(crate) async fn take_turn(&self) -> Turn<T> {
+        self.turn(self.latest.clone().lock_owned().await)
+    }
+
+    /// The turn, where the work is not being done.
+    pub(crate) fn try_turn(&self) -> Option<Turn<T>> {
+        let latest = self.latest.clone().try_lock_owned().ok()?;
+        Some(self.turn(latest))
+    }
+
+    /// Whether it is being done, or waited for.
+    pub(crate) fn is_under_way(&self) -> bool {
+        Arc::strong_count(&self.latest) > 1
+    }
+
+    fn turn(&self, latest: OwnedMutexGuard<Option<Outcome<T>>>) -> Turn<T> {
+        let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        Turn { number, latest }
+    }
+}
+
+impl<T> Turn<T> {
+    /// Leaves the result to those that wait.
+    pub(crate) fn finish(mut self, result: T) {
+        let number = self.number;
+        *self.latest = Some(Outcome { number, result });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Lookup of collections and their descriptions.
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::caller::Caller;
+use super::engine::Documents;
+use super::query::PAGE_USUAL;
+use crate::core::openapi::{OpenApiContext, OpenApiFragment, describe};
+use crate::core::rights::Action;
+use crate::error::DocumentsError;
+use crate::model::CollectionName;
+use crate::store::collections;
+
+/// A declared collection with its definition.
+#[derive(Clone, Debug)]
+pub struct CollectionSummary {
+    /// Name of the collection.
+    pub collection: CollectionName,
+    /// Definition as declared, as JSON.
+    pub definition: Value,
+    /// Version of the definition, from 1.
+    pub version: i32,
+    /// Time of the first declaration.
+    pub created_at: SystemTime,
+    /// Time of the last change of the definition.
+    pub changed_at: SystemTime,
+}
+
+impl Documents {
+    /// The collections of a database that the caller may read or write, by name.
+    pub async fn collections(
+        &self,
+        caller: &Caller,
+    ) -> Result<Vec<CollectionSummary>, DocumentsError> {
+        let handle = self.handle(caller).await?;
+        let lent = handle.queries.lend(&caller.tenant).await?;
+        let remembered = collections::collections(lent.client()).await;
+        let mut all = Vec::new();
+        for remembered in lent.end(remembered).await? {
+            let name = remembered.definition["collection"]
+                .as_str()
+                .unwrap_or_default();
+            let collection: CollectionName = name
+                .parse()
+                .map_err(|reason| DocumentsError::Database { reason })?;
+            if !is_known(caller, &collection) {
+                continue;
+            }
+            all.push(CollectionSummary {
+                collection,
+                definition: remembered.definition,
+                version: remembered.version,
+                created_at: remembered.created_at,
+                changed_at: remembered.changed_at,
+            });
+        }
+        all.sort_by(|a, b| a.collection.cmp(&b.collection));
+        Ok(all)
+    }
+
+    /// One collection by its name.
+    ///
+    /// # Errors
+    /// [`DocumentsError::NoCollection`]: there is none, or the caller may neither read nor write
+    /// it.
+    pub async fn collection(
+        &self,
+        caller: &Caller,
+        name: &CollectionName,
+    ) -> Result<CollectionSummary, DocumentsError> {
+        let all = self.collections(caller).await?;
+        let found = all.into_iter().find(|one| one.collection == *name);
+        found.ok_or_else(|| DocumentsError::NoCollection {
+            collection: name.clone(),
+        })
+    }
+
+    /// OpenAPI description of the collections that the caller may read or write.
+    pub async fn described(&self, caller: &Caller) -> Result<OpenApiFragment, DocumentsError> {
+        let handle = self.handle(caller).await?;
+        let catalogue = handle.ownership.writer.catalogue();
+        let all = catalogue.iter().map(|declared| &declared.collection);
+        let known = all.filter(|collection| is_known(caller, collection.name()));
+        let config = &self.inner.options.config;
+        let served = OpenApiContext {
+            database: &handle.ownership.database,
+            page_max: config.page_max,
+            page_usual: PAGE_USUAL.min(config.page_max),
+            batch_max: config.batch_max,
+        };
+        Ok(describe(&served, known))
+    }
+}
+
+/// Whether the caller may read or write documents of a collection. If not, the existence of the
+/// collection is hidden from the caller.
+fn is_known(caller: &Caller, collection: &CollectionName) -> bool {
+    let may = |action| caller.rights.may(action, collection);
+    may(Action::Read) || may(Action::Write)
+}

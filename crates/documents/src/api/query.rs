@@ -1,0 +1,497 @@
+//! Queries on the documents of a collection.
+
+use std::collections::BTreeMap;
+
+use egret_base::settings::ByteSize;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::caller::{Caller, is_seen};
+use super::database::DatabaseHandle;
+use super::engine::Documents;
+use crate::core::collection::DeclaredCollection;
+use crate::core::path::{Path, Segment};
+use crate::core::query::{PageCursor, Query, QueryText};
+use crate::core::rights::Action;
+use crate::error::DocumentsError;
+use crate::model::{CollectionKey, CollectionName, DocumentId, DocumentNumber, TenantId};
+use crate::store::query::{OrderPart, PageBudget, count, page, plan};
+use crate::store::read::{self, StoredDocument};
+
+/// Parameters of a query on a collection.
+#[derive(Clone, Debug, Default)]
+pub struct FindQuery {
+    /// Identity of the one document to return, as a JSON object with the values at the identity's
+    /// paths.
+    pub identity: Option<String>,
+    /// Filters in the syntax of `core::query`; all must hold.
+    pub filters: Vec<String>,
+    /// Path of the sort key, with a `-` in front for descending order.
+    pub sort: Option<String>,
+    /// Cursor returned with the previous page.
+    pub cursor: Option<String>,
+    /// Documents of the page, at most.
+    pub limit: Option<u32>,
+    /// Whether and how matching documents are counted.
+    pub count: CountMode,
+    /// Parts of each document to return.
+    pub shape: DocumentProjection,
+}
+
+/// The parts of a document that are returned.
+#[derive(Clone, Debug, Default)]
+pub struct DocumentProjection {
+    /// Paths to return; empty: the whole body.
+    pub fields: Vec<Path>,
+    /// References whose targets are embedded.
+    pub embed: Vec<CollectionName>,
+}
+
+/// Whether the documents that match a query are counted, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CountMode {
+    /// Matching documents are not counted.
+    #[default]
+    None,
+    /// Estimate of PostgreSQL's planner, which is cheap.
+    Planned,
+    /// Exact count, at the cost of a scan of all matches.
+    Exact,
+}
+
+/// One document of a result page.
+#[derive(Clone, Debug)]
+pub struct FindPageItem {
+    /// The document as it is stored.
+    pub stored: StoredDocument,
+    /// The requested paths of the body; none: the whole body was requested.
+    pub fields: Option<Value>,
+    /// Targets of the requested references, by reference name: a document, or a list for references
+    /// with several targets.
+    pub embedded: Map<String, Value>,
+}
+
+/// One page of a query's result.
+#[derive(Clone, Debug, Default)]
+pub struct FindPage {
+    /// Documents of the page, in the requested order.
+    pub items: Vec<FindPageItem>,
+    /// Cursor of the next page; none: this is the last one.
+    pub next: Option<String>,
+    /// Number of all matching documents, if requested.
+    pub count: Option<i64>,
+}
+
+/// Documents of a page if the request sets no limit.
+pub(crate) const PAGE_USUAL: u32 = 100;
+
+/// Approximate size of a document without its body, in bytes.
+const DOCUMENT_BYTES: u64 = 100;
+
+impl Documents {
+    /// Returns a page of the documents of a collection that match a query. The page may have fewer
+    /// documents than its limit although more match: its size in bytes is limited too.
+    pub async fn find(
+        &self,
+        caller: &Caller,
+        collection: &CollectionName,
+        find: &FindQuery,
+    ) -> Result<FindPage, DocumentsError> {
+        let handle = self.handle(caller).await?;
+        let declared = handle.declared(caller, Action::Read, collection)?;
+        if let Some(identity) = &find.identity {
+            let tenant = self.tenant(&handle, &caller.tenant).await?;
+            return self
+                .find_named(caller, &handle, tenant, &declared, identity, find)
+                .await;
+        }
+        let definition = declared.collection.definition();
+        let wording = QueryText {
+            filters: &find.filters,
+            sort: find.sort.as_deref(),
+            cursor: find.cursor.as_deref(),
+        };
+        let mut query = Query::read(definition, &wording)?;
+        query.filters.extend(caller.rights.filters(definition));
+        let mut room = self.room(find.limit)?;
+        let place = CollectionKey::new(self.tenant(&handle, &caller.tenant).await?, declared.id);
+        let mut items: Vec<StoredDocument> = Vec::new();
+        for part in parts(&query) {
+            if !room.is_full() {
+                let sql = page(&query, place, part, room.asked());
+                let values = sql.values();
+                let asked = handle
+                    .queries
+                    .page(&caller.tenant, &sql.text, &values, &mut room);
+                let rows = asked.await?;
+                items.extend(rows.iter().map(StoredDocument::of));
+            }
+        }
+        let next = match items.last().filter(|_| room.is_full()) {
+            Some(last) => Some(
+                PageCursor::of(query.order.as_ref(), &last.value()?, last.id.number()).cursor(),
+            ),
+            None => None,
+        };
+        Ok(FindPage {
+            count: counted(&handle, caller, &query, place, find.count).await?,
+            items: self
+                .shaped(caller, &handle, &declared, place.tenant, items, &find.shape)
+                .await?,
+            next,
+        })
+    }
+
+    /// Returns the requested parts of one document.
+    ///
+    /// # Errors
+    /// [`DocumentsError::NotFound`]: there is no such document, or the caller may not see it.
+    pub async fn get_shaped(
+        &self,
+        caller: &Caller,
+        collection: &CollectionName,
+        id: DocumentId,
+        shape: &DocumentProjection,
+    ) -> Result<FindPageItem, DocumentsError> {
+        let stored = self.get(caller, collection, id).await?;
+        let handle = self.handle(caller).await?;
+        let declared = handle.declared(caller, Action::Read, collection)?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
+        let mut shaped = self
+            .shaped(caller, &handle, &declared, tenant, vec![stored], shape)
+            .await?;
+        Ok(shaped.pop().expect("one document was given"))
+    }
+
+    /// Returns the documents of all collections that refer to one, in order of creation.
+    ///
+    /// # Errors
+    /// [`DocumentsError::NotFound`]: there is no such document, or the caller may not see it.
+    pub async fn referrers(
+        &self,
+        caller: &Caller,
+        collection: &CollectionName,
+        id: DocumentId,
+        cursor: Option<&str>,
+        limit: Option<u32>,
+    ) -> Result<ReferringDocuments, DocumentsError> {
+        self.get(caller, collection, id).await?;
+        let handle = self.handle(caller).await?;
+        let tenant = self.tenant(&handle, &caller.tenant).await?;
+        let mut room = self.room(limit)?;
+        let after = match cursor {
+            Some(cursor) => {
+                let number = cursor.parse().map_err(|_| DocumentsError::QueryInvalid {
+                    reason:
+                        "the cursor is not valid: send the `next` of the previous page unchanged"
+                            .to_owned(),
+                })?;
+                DocumentNumber(number)
+            }
+            None => DocumentNumber::MIN,
+        };
+        let row_count = room.asked();
+        let rows = handle
+            .queries
+            .page(
+                &caller.tenant,
+                &read::referring_sql(),
+                &[&tenant, &id.number(), &after, &row_count],
+                &mut room,
+            )
+            .await?;
+        let items: Vec<StoredDocument> = rows.iter().map(StoredDocument::of).collect();
+        let last = items.last().filter(|_| room.is_full());
+        let next = last.map(|last| last.id.number().to_string());
+        let catalogue = handle.ownership.writer.catalogue();
+        let named = items.into_iter().filter_map(|stored| {
+            let declared = catalogue.by_id(stored.collection)?;
+            let name = declared.collection.name();
+            let is_seen =
+                caller.rights.may(Action::Read, name) && is_seen(caller, &declared, &stored);
+            is_seen.then(|| (name.clone(), stored))
+        });
+        let items: Vec<(CollectionName, StoredDocument)> = named.collect();
+        Ok(ReferringDocuments { items, next })
+    }
+
+    /// Budget of a page with the requested number of documents.
+    pub(super) fn room(&self, asked: Option<u32>) -> Result<PageBudget, DocumentsError> {
+        let bytes_max = self.inner.options.config.page_bytes_max;
+        Ok(PageBudget::new(self.limit(asked)?, bytes_max))
+    }
+
+    pub(super) fn limit(&self, asked: Option<u32>) -> Result<u32, DocumentsError> {
+        let page_max = self.inner.options.config.page_max;
+        match asked.unwrap_or(PAGE_USUAL.min(page_max)) {
+            limit if (1..=page_max).contains(&limit) => Ok(limit),
+            _ => Err(DocumentsError::QueryInvalid {
+                reason: format!("a page has from 1 to {page_max} documents (`documents.page_max`)"),
+            }),
+        }
+    }
+
+    /// Reduces documents to their requested parts, and embeds the targets of requested references.
+    pub(super) async fn shaped(
+        &self,
+        caller: &Caller,
+        handle: &DatabaseHandle,
+        declared: &DeclaredCollection,
+        tenant: TenantId,
+        all: Vec<StoredDocument>,
+        shape: &DocumentProjection,
+    ) -> Result<Vec<FindPageItem>, DocumentsError> {
+        let wanted = EmbedOptions {
+            references: &shape.embed,
+            bytes_max: self.inner.options.config.page_bytes_max,
+        };
+        let mut embedded = embedded(caller, handle, declared, tenant, &all, wanted).await?;
+        let mut items = Vec::with_capacity(all.len());
+        for (place, stored) in all.into_iter().enumerate() {
+            let fields = if shape.fields.is_empty() {
+                None
+            } else {
+                Some(selected(&stored.value()?, &shape.fields))
+            };
+            items.push(FindPageItem {
+                stored,
+                fields,
+                embedded: embedded.remove(&place).unwrap_or_default(),
+            });
+        }
+        Ok(items)
+    }
+}
+
+/// Which references to embed, within which size.
+#[derive(Clone, Copy)]
+struct EmbedOptions<'a> {
+    /// Names of the references whose targets are embedded.
+    references: &'a [CollectionName],
+    /// Size of all embedded documents, at most.
+    bytes_max: ByteSize,
+}
+
+impl EmbedOptions<'_> {
+    fn refused(&self) -> DocumentsError {
+        DocumentsError::EmbeddedTooLarge {
+            bytes_max: self.bytes_max,
+        }
+    }
+}
+
+/// A target to embed in a document of the page.
+struct EmbedTarget {
+    /// Index in the page of the document that refers to it.
+    place: usize,
+    /// Index of the reference in its collection.
+    reference: usize,
+    alias: Uuid,
+}
+
+/// One page of the documents that refer to a document.
+#[derive(Clone, Debug, Default)]
+pub struct ReferringDocuments {
+    /// Referring documents, each with its collection.
+    pub items: Vec<(CollectionName, StoredDocument)>,
+    /// Cursor of the next page; none: this is the last one.
+    pub next: Option<String>,
+}
+
+/// The parts of the order that can still have documents after the cursor.
+fn parts(query: &Query) -> Vec<OrderPart> {
+    let is_past = query
+        .after
+        .as_ref()
+        .is_some_and(|after| after.value.is_null());
+    match query.order {
+        None => vec![OrderPart::Valueless],
+        Some(_) if is_past => vec![OrderPart::Valueless],
+        Some(_) => vec![OrderPart::Valued, OrderPart::Valueless],
+    }
+}
+
+async fn counted(
+    handle: &DatabaseHandle,
+    caller: &Caller,
+    query: &Query,
+    place: CollectionKey,
+    how: CountMode,
+) -> Result<Option<i64>, DocumentsError> {
+    Ok(match how {
+        CountMode::None => None,
+        CountMode::Exact => {
+            let rows = handle
+                .queries
+                .ask(&caller.tenant, &count(query, place))
+                .await?;
+            rows.first().map(|row| row.get(0))
+        }
+        CountMode::Planned => {
+            let rows = handle
+                .queries
+                .ask(&caller.tenant, &plan(query, place))
+                .await?;
+            let plan: Option<Value> = rows.first().map(|row| row.get(0));
+            plan.and_then(|plan| plan.pointer("/0/Plan/Plan Rows")?.as_i64())
+        }
+    })
+}
+
+/// Copies the parts of a body at these paths into a new body.
+fn selected(body: &Value, paths: &[Path]) -> Value {
+    let mut selected = Value::Object(Map::new());
+    for path in paths {
+        let Some(found) = path.get(body) else {
+            continue;
+        };
+        let names = path.segments().iter().filter_map(|segment| match segment {
+            Segment::Property(name) => Some(name),
+            Segment::Each => None,
+        });
+        let place = names.fold(&mut selected, |place, name| {
+            if !place.is_object() {
+                *place = Value::Object(Map::new());
+            }
+            place
+                .as_object_mut()
+                .expect("it has just become an object")
+                .entry(name)
+                .or_insert(Value::Null)
+        });
+        *place = found.clone();
+    }
+    selected
+}
+
+fn check_known(
+    collection: &CollectionName,
+    known: &[&CollectionName],
+    references: &[CollectionName],
+) -> Result<(), DocumentsError> {
+    let Some(unknown) = references.iter().find(|name| !known.contains(name)) else {
+        return Ok(());
+    };
+    let known = known
+        .iter()
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<String>>()
+        .join(", ");
+    Err(DocumentsError::QueryInvalid {
+        reason: format!(
+            "documents of `{collection}` have no reference `{unknown}`; their references are: {known}"
+        ),
+    })
+}
+
+/// Targets to embed, by the index of the document in the page and the name of the reference.
+async fn embedded(
+    caller: &Caller,
+    handle: &DatabaseHandle,
+    declared: &DeclaredCollection,
+    tenant: TenantId,
+    all: &[StoredDocument],
+    wanted: EmbedOptions<'_>,
+) -> Result<BTreeMap<usize, Map<String, Value>>, DocumentsError> {
+    let collection = &declared.collection;
+    let known: Vec<&CollectionName> = collection.references().map(|(name, ..)| name).collect();
+    check_known(collection.name(), &known, wanted.references)?;
+    let embeddings = embeddings(declared, &known, all, wanted)?;
+    let mut aliases: Vec<Uuid> = embeddings.iter().map(|one| one.alias).collect();
+    aliases.sort_unstable();
+    aliases.dedup();
+    let found = targets(caller, handle, tenant, aliases, wanted).await?;
+    let mut left = wanted.bytes_max.bytes();
+    let mut embedded: BTreeMap<usize, Map<String, Value>> = BTreeMap::new();
+    for one in embeddings {
+        let Some((bytes, value)) = found.get(&one.alias) else {
+            continue;
+        };
+        left = left.checked_sub(*bytes).ok_or_else(|| wanted.refused())?;
+        let name = known[one.reference].to_string();
+        let of_document = embedded.entry(one.place).or_default();
+        if collection.is_plural(one.reference) {
+            let list = of_document.entry(name).or_insert(Value::Array(Vec::new()));
+            let list = list.as_array_mut().expect("it was inserted as an array");
+            list.push(value.clone());
+        } else {
+            of_document.insert(name, value.clone());
+        }
+    }
+    Ok(embedded)
+}
+
+/// Lists the targets to embed. Fails early if they exceed the limit by their fixed size alone.
+fn embeddings(
+    declared: &DeclaredCollection,
+    known: &[&CollectionName],
+    all: &[StoredDocument],
+    wanted: EmbedOptions<'_>,
+) -> Result<Vec<EmbedTarget>, DocumentsError> {
+    let mut embeddings = Vec::new();
+    if wanted.references.is_empty() {
+        return Ok(embeddings);
+    }
+    for (place, stored) in all.iter().enumerate() {
+        let draft = declared.collection.take(&stored.value()?, usize::MAX)?;
+        let targets = draft
+            .references
+            .into_iter()
+            .filter(|to| wanted.references.contains(known[to.reference]));
+        embeddings.extend(targets.map(|target| EmbedTarget {
+            place,
+            reference: target.reference,
+            alias: target.alias.0,
+        }));
+        if embeddings.len() as u64 * DOCUMENT_BYTES > wanted.bytes_max.bytes() {
+            return Err(wanted.refused());
+        }
+    }
+    Ok(embeddings)
+}
+
+/// Reads the referenced documents, with their approximate sizes, by alias. Documents deleted since
+/// the page was read and those that the caller may not see are missing.
+async fn targets(
+    caller: &Caller,
+    handle: &DatabaseHandle,
+    tenant: TenantId,
+    aliases: Vec<Uuid>,
+    wanted: EmbedOptions<'_>,
+) -> Result<BTreeMap<Uuid, (u64, Value)>, DocumentsError> {
+    let mut targets = BTreeMap::new();
+    if aliases.is_empty() {
+        return Ok(targets);
+    }
+    let tenants = vec![tenant; aliases.len()];
+    let count = u32::try_from(aliases.len()).unwrap_or(u32::MAX);
+    let mut room = PageBudget::new(count, wanted.bytes_max);
+    let rows = handle
+        .queries
+        .page(
+            &caller.tenant,
+            &read::by_alias_sql(),
+            &[&tenants, &aliases],
+            &mut room,
+        )
+        .await?;
+    if room.is_full() {
+        return Err(wanted.refused());
+    }
+    let catalogue = handle.ownership.writer.catalogue();
+    let found = read::stored(aliases.len(), &rows).into_iter();
+    for (alias, stored) in aliases.into_iter().zip(found) {
+        let seen = stored.filter(|stored| {
+            let declared = catalogue.by_id(stored.collection);
+            declared.is_some_and(|declared| {
+                let may = caller.rights.may(Action::Read, declared.collection.name());
+                may && is_seen(caller, &declared, stored)
+            })
+        });
+        if let Some(stored) = seen {
+            let bytes = stored.body.len() as u64 + DOCUMENT_BYTES;
+            targets.insert(alias, (bytes, stored.value()?));
+        }
+    }
+    Ok(targets)
+}

@@ -1,0 +1,287 @@
+//! Tokens of a template: text, and what stands between `{{` and `}}`.
+
+use super::{Outcome, refuse};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum TemplateToken {
+    /// Outside of an action.
+    Text(String),
+    /// `{{`, the start of an action.
+    Open,
+    /// `}}`, the end of an action.
+    Close,
+    /// A function or keyword.
+    Word(String),
+    /// `.name`; holds the name alone.
+    Field(String),
+    Dot,
+    /// A variable's name with its `$`.
+    Variable(String),
+    Int(i64),
+    Float(f64),
+    Quoted(String),
+    Left,
+    Right,
+    Pipe,
+    Declare,
+    Assign,
+    Comma,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Lexeme {
+    pub token: TemplateToken,
+    pub line: u32,
+    /// Whether a blank stands before it.
+    pub is_apart: bool,
+}
+
+struct TemplateLexer<'a> {
+    rest: &'a str,
+    line: u32,
+    out: Vec<Lexeme>,
+}
+
+const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+
+/// The tokens of a whole template.
+pub(super) fn tokens(text: &str) -> Outcome<Vec<Lexeme>> {
+    let mut lexer = TemplateLexer {
+        rest: text,
+        line: 1,
+        out: Vec::new(),
+    };
+    let mut trims = false;
+    while !lexer.rest.is_empty() {
+        let begin = lexer.rest.find("{{");
+        let mut text = lexer.skip(begin.unwrap_or(lexer.rest.len()));
+        if trims {
+            text = text.trim_start_matches(BLANKS);
+        }
+        let is_trimmed = |rest: &str| {
+            let after = rest.strip_prefix('-');
+            after.is_some_and(|after| after.starts_with(BLANKS))
+        };
+        if begin.is_some() && is_trimmed(&lexer.rest[2..]) {
+            text = text.trim_end_matches(BLANKS);
+        }
+        if !text.is_empty() {
+            let text = text.to_owned();
+            lexer.push(TemplateToken::Text(text), false);
+        }
+        if begin.is_none() {
+            break;
+        }
+        lexer.skip(2);
+        if is_trimmed(lexer.rest) {
+            lexer.skip(1);
+        }
+        trims = lexer.action()?;
+    }
+    Ok(lexer.out)
+}
+
+fn is_word(character: char) -> bool {
+    character == '_' || character.is_alphanumeric()
+}
+
+impl<'a> TemplateLexer<'a> {
+    fn push(&mut self, token: TemplateToken, is_apart: bool) {
+        let line = self.line;
+        self.out.push(Lexeme {
+            token,
+            line,
+            is_apart,
+        });
+    }
+
+    /// Takes so many bytes off.
+    fn skip(&mut self, bytes: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(bytes);
+        self.line += taken.matches('\n').count() as u32;
+        self.rest = rest;
+        taken
+    }
+
+    fn blanks(&mut self) -> bool {
+        let blank = self.rest.len() - self.rest.trim_start_matches(BLANKS).len();
+        self.skip(blank);
+        blank > 0
+    }
+
+    fn word(&mut self) -> &'a str {
+        let end = self.rest.find(|c| !is_word(c));
+        self.skip(end.unwrap_or(self.rest.len()))
+    }
+
+    /// What follows `{{`, up to and with `}}`. Whether the text after it is to be trimmed.
+    fn action(&mut self) -> Outcome<bool> {
+        let before = self.rest;
+        self.blanks();
+        if self.rest.starts_with("/*") {
+            return self.comment();
+        }
+        let begin = self.line;
+        self.rest = before;
+        self.push(TemplateToken::Open, false);
+        loop {
+            let is_apart = self.blanks();
+            let trims = is_apart && self.rest.starts_with("-}}");
+            if trims || self.rest.starts_with("}}") {
+                self.skip(if trims { 3 } else { 2 });
+                self.push(TemplateToken::Close, is_apart);
+                return Ok(trims);
+            }
+            if self.rest.is_empty() {
+                return refuse(begin, "an action is not closed: }} is expected");
+            }
+            let token = self.token()?;
+            self.push(token, is_apart);
+        }
+    }
+
+    fn comment(&mut self) -> Outcome<bool> {
+        let Some(end) = self.rest.find("*/") else {
+            return refuse(self.line, "a comment is not closed: */ is expected");
+        };
+        self.skip(end + 2);
+        let trims = self.blanks() && self.rest.starts_with('-');
+        if trims {
+            self.skip(1);
+        }
+        if !self.rest.starts_with("}}") {
+            return refuse(self.line, "a comment ends before }}");
+        }
+        self.skip(2);
+        Ok(trims)
+    }
+
+    fn token(&mut self) -> Outcome<TemplateToken> {
+        let first = self.rest.chars().next().unwrap_or_default();
+        let second = self.rest.chars().nth(1).unwrap_or_default();
+        let simple = match first {
+            '(' => Some((TemplateToken::Left, 1)),
+            ')' => Some((TemplateToken::Right, 1)),
+            '|' => Some((TemplateToken::Pipe, 1)),
+            ',' => Some((TemplateToken::Comma, 1)),
+            '=' => Some((TemplateToken::Assign, 1)),
+            ':' if second == '=' => Some((TemplateToken::Declare, 2)),
+            '.' if !is_word(second) => Some((TemplateToken::Dot, 1)),
+            _ => None,
+        };
+        if let Some((token, bytes)) = simple {
+            self.skip(bytes);
+            return Ok(token);
+        }
+        match first {
+            '"' => self.quoted('"').map(TemplateToken::Quoted),
+            '\'' => {
+                let text = self.quoted('\'')?;
+                let mut characters = text.chars();
+                match (characters.next(), characters.next()) {
+                    (Some(only), None) => Ok(TemplateToken::Int(i64::from(u32::from(only)))),
+                    _ => refuse(self.line, "one character is expected between '…'"),
+                }
+            }
+            '`' => {
+                self.skip(1);
+                let Some(end) = self.rest.find('`') else {
+                    return refuse(self.line, "a raw string is not closed: ` is expected");
+                };
+                let text = self.skip(end).replace('\r', "");
+                self.skip(1);
+                Ok(TemplateToken::Quoted(text))
+            }
+            '.' if !second.is_ascii_digit() => {
+                self.skip(1);
+                Ok(TemplateToken::Field(self.word().to_owned()))
+            }
+            '$' => {
+                self.skip(1);
+                Ok(TemplateToken::Variable(format!("${}", self.word())))
+            }
+            '+' | '-' | '.' | '0'..='9' => self.number(),
+            _ if is_word(first) => Ok(TemplateToken::Word(self.word().to_owned())),
+            _ => refuse(self.line, format!("{first:?} is not expected in an action")),
+        }
+    }
+
+    fn number(&mut self) -> Outcome<TemplateToken> {
+        let mut last = ' ';
+        let end = self.rest.find(|c: char| {
+            let is_sign = matches!(c, '+' | '-') && matches!(last, ' ' | 'e' | 'E');
+            last = c;
+            !(is_sign || is_word(c) || c == '.')
+        });
+        let text = self.skip(end.unwrap_or(self.rest.len()));
+        let (is_negative, digits) = match text.strip_prefix('-') {
+            Some(digits) => (true, digits),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let digits = digits.replace('_', "").to_ascii_lowercase();
+        let radix = |prefix: &str, radix| {
+            let digits = digits.strip_prefix(prefix)?;
+            i64::from_str_radix(digits, radix).ok()
+        };
+        let whole = radix("0x", 16)
+            .or_else(|| radix("0o", 8))
+            .or_else(|| radix("0b", 2))
+            .or_else(|| digits.parse().ok());
+        let sign = if is_negative { -1 } else { 1 };
+        if let Some(whole) = whole {
+            return Ok(TemplateToken::Int(sign * whole));
+        }
+        let is_float = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+        match digits.parse::<f64>() {
+            Ok(value) if is_float => Ok(TemplateToken::Float(f64::from(sign as i32) * value)),
+            _ => refuse(self.line, format!("{text:?} is not a number")),
+        }
+    }
+
+    /// A string with Go's escapes.
+    fn quoted(&mut self, quote: char) -> Outcome<String> {
+        let line = self.line;
+        let mut text = String::new();
+        let mut characters = self.rest.char_indices().skip(1);
+        while let Some((at, next)) = characters.next() {
+            match next {
+                _ if next == quote => {
+                    self.skip(at + 1);
+                    return Ok(text);
+                }
+                '\n' => return refuse(line, "a string ends before its line does"),
+                '\\' => {
+                    let escape = characters.next().map_or(' ', |(_, escape)| escape);
+                    let digits = match escape {
+                        'x' => 2,
+                        'u' => 4,
+                        'U' => 8,
+                        _ => 0,
+                    };
+                    let hex: String = characters.by_ref().take(digits).map(|(_, c)| c).collect();
+                    let Some(character) = unescaped(escape, &hex) else {
+                        return refuse(line, format!("\\{escape}{hex} is not an escape sequence"));
+                    };
+                    text.push(character);
+                }
+                _ => text.push(next),
+            }
+        }
+        refuse(line, "a string is not closed")
+    }
+}
+
+fn unescaped(escape: char, hex: &str) -> Option<char> {
+    Some(match escape {
+        'a' => '\u{7}',
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'v' => '\u{b}',
+        '\\' | '\'' | '"' => escape,
+        'x' | 'u' | 'U' => char::from_u32(u32::from_str_radix(hex, 16).ok()?)?,
+        _ => return None,
+    })
+}

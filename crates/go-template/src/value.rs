@@ -1,0 +1,214 @@
+//! Values of a template, and what Go's templates do with values of any kind: truth, order, fields,
+//! elements.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use egret_metrics_model::{Labels, TimeMs};
+
+use super::Subject;
+
+#[derive(Clone, Debug)]
+pub(super) enum TemplateValue {
+    Nil,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(Arc<str>),
+    /// A map of text to text. What is not in it is empty.
+    Labels(Labels),
+    List(Arc<[TemplateValue]>),
+    /// A map whose keys are sorted.
+    Map(Arc<[(Box<str>, TemplateValue)]>),
+    Record(Arc<TemplateRecord>),
+    Time(TimeMs),
+    /// A length of time, in nanoseconds.
+    Duration(i64),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum TemplateRecord {
+    /// What the template is about.
+    Subject(Subject),
+    /// A sample of a query's answer.
+    Sample { labels: Labels, value: f64 },
+}
+
+type TemplateResult<T> = Result<T, String>;
+
+impl TemplateValue {
+    pub(crate) fn text(text: impl Into<Arc<str>>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// Name of the type, as Go's `%T` prints it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Nil => "nil",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Float(_) => "float64",
+            Self::Text(_) => "string",
+            Self::Labels(_) => "map[string]string",
+            Self::List(_) => "list",
+            Self::Map(_) => "map[string]interface {}",
+            Self::Record(_) => "sample",
+            Self::Time(_) => "time.Time",
+            Self::Duration(_) => "time.Duration",
+        }
+    }
+
+    /// Whether `if` takes it for true.
+    pub(crate) fn is_true(&self) -> bool {
+        match self {
+            Self::Nil => false,
+            Self::Bool(value) => *value,
+            Self::Int(value) | Self::Duration(value) => *value != 0,
+            Self::Float(value) => *value != 0.0,
+            Self::Text(text) => !text.is_empty(),
+            Self::Labels(labels) => !labels.is_empty(),
+            Self::List(list) => !list.is_empty(),
+            Self::Map(map) => !map.is_empty(),
+            Self::Record(_) | Self::Time(_) => true,
+        }
+    }
+
+    /// The number it is, or that it is the text of.
+    pub(crate) fn number(&self) -> TemplateResult<f64> {
+        match self {
+            Self::Float(value) => Ok(*value),
+            Self::Int(value) => Ok(*value as f64),
+            Self::Duration(nanos) => Ok(*nanos as f64 / 1e9),
+            Self::Time(time) => Ok(*time as f64 / 1e3),
+            Self::Text(text) => text
+                .parse()
+                .map_err(|_| format!("{text:?} is not a number")),
+            other => Err(format!("a {} is not a number", other.kind())),
+        }
+    }
+
+    /// The text it is.
+    pub(crate) fn as_text(&self) -> TemplateResult<&str> {
+        match self {
+            Self::Text(text) => Ok(text),
+            other => Err(format!(
+                "wrong type: a string is expected, not {}",
+                other.kind()
+            )),
+        }
+    }
+
+    pub(crate) fn whole(&self) -> TemplateResult<i64> {
+        match self {
+            Self::Int(value) => Ok(*value),
+            other => Err(format!("a whole number is expected, not {}", other.kind())),
+        }
+    }
+
+    pub(crate) fn list(&self) -> TemplateResult<&Arc<[TemplateValue]>> {
+        match self {
+            Self::List(list) => Ok(list),
+            other => Err(format!("a list is expected, not {}", other.kind())),
+        }
+    }
+
+    pub(crate) fn sample(&self) -> TemplateResult<(&Labels, f64)> {
+        match self {
+            Self::Record(record) => match &**record {
+                TemplateRecord::Sample { labels, value } => Ok((labels, *value)),
+                TemplateRecord::Subject(subject) => Ok((&subject.labels, subject.value)),
+            },
+            other => Err(format!("a sample is expected, not {}", other.kind())),
+        }
+    }
+
+    /// A field of a record or an element of a map.
+    pub(crate) fn field(&self, name: &str) -> TemplateResult<TemplateValue> {
+        match self {
+            Self::Labels(labels) => Ok(Self::text(labels.get(name))),
+            Self::Map(map) => {
+                let found = map.iter().find(|(key, _)| **key == *name);
+                Ok(found.map_or(Self::Nil, |(_, value)| value.clone()))
+            }
+            Self::Record(record) => match (&**record, name) {
+                (TemplateRecord::Subject(subject), "ExternalLabels") => {
+                    Ok(Self::Labels(subject.external_labels.clone()))
+                }
+                (TemplateRecord::Subject(subject), "ExternalURL") => {
+                    Ok(Self::Text(subject.external_url.clone()))
+                }
+                (_, "Labels") => Ok(Self::Labels(self.sample()?.0.clone())),
+                (_, "Value") => Ok(Self::Float(self.sample()?.1)),
+                _ => Err(format!("there is no field {name}")),
+            },
+            other => Err(format!("a {} has no field {name}", other.kind())),
+        }
+    }
+
+    /// The element at an index, as `index` returns it.
+    pub(crate) fn element(&self, index: &TemplateValue) -> TemplateResult<TemplateValue> {
+        match self {
+            Self::Labels(_) | Self::Map(_) => self.field(index.as_text()?),
+            Self::List(list) => {
+                let at = index.whole()?;
+                let found = usize::try_from(at)
+                    .ok()
+                    .and_then(|at| list.get(at))
+                    .cloned();
+                found.ok_or_else(|| format!("index {at} is out of range of {}", list.len()))
+            }
+            Self::Text(text) => {
+                let at = index.whole()?;
+                let found = usize::try_from(at)
+                    .ok()
+                    .and_then(|at| text.as_bytes().get(at))
+                    .map(|byte| Self::Int(i64::from(*byte)));
+                found.ok_or_else(|| format!("index {at} is out of range of {}", text.len()))
+            }
+            other => Err(format!("a {} has no elements", other.kind())),
+        }
+    }
+
+    pub(crate) fn len(&self) -> TemplateResult<usize> {
+        match self {
+            Self::Text(text) => Ok(text.len()),
+            Self::Labels(labels) => Ok(labels.iter().count()),
+            Self::List(list) => Ok(list.len()),
+            Self::Map(map) => Ok(map.len()),
+            other => Err(format!("a {} has no length", other.kind())),
+        }
+    }
+
+    /// Whether it is the other. Numbers of both kinds are compared as numbers.
+    pub(crate) fn equals(&self, other: &Self) -> TemplateResult<bool> {
+        match (self, other) {
+            (Self::Nil, Self::Nil) => Ok(true),
+            (Self::Nil, _) | (_, Self::Nil) => Ok(false),
+            (Self::Bool(a), Self::Bool(b)) => Ok(a == b),
+            (Self::Labels(_) | Self::Map(_) | Self::List(_) | Self::Record(_), _) => {
+                Err(format!("a {} cannot be compared", self.kind()))
+            }
+            _ => self
+                .order(other)
+                .map(|order| order == Some(Ordering::Equal)),
+        }
+    }
+
+    /// Which of the two comes first; of NaN nothing is said.
+    pub(crate) fn order(&self, other: &Self) -> TemplateResult<Option<Ordering>> {
+        match (self, other) {
+            (Self::Int(a), Self::Int(b))
+            | (Self::Duration(a), Self::Duration(b))
+            | (Self::Time(a), Self::Time(b)) => Ok(Some(a.cmp(b))),
+            (Self::Int(a), Self::Float(b)) => Ok((*a as f64).partial_cmp(b)),
+            (Self::Float(a), Self::Int(b)) => Ok(a.partial_cmp(&(*b as f64))),
+            (Self::Float(a), Self::Float(b)) => Ok(a.partial_cmp(b)),
+            (Self::Text(a), Self::Text(b)) => Ok(Some(a.cmp(b))),
+            _ => Err(format!(
+                "incompatible types for comparison: {} and {}",
+                self.kind(),
+                other.kind()
+            )),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The protocols as a sender that means harm uses them.
+
+mod hostile;

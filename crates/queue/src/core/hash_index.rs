@@ -1,0 +1,51 @@
+//! Rows found by a hash of what they hold.
+
+use hashbrown::HashTable;
+
+use super::slab::SlotIndex;
+
+/// Tables that the places are split into: each grows by itself, and none for long.
+const TABLES: usize = 256;
+
+/// The bits of a hash that decide on the table; within a table the lowest and the highest count.
+const TABLE_SHIFT: u32 = 40;
+
+/// Index from a hash to places in a slab.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardedHashIndex {
+    tables: Box<[HashTable<SlotIndex>]>,
+}
+
+impl Default for ShardedHashIndex {
+    fn default() -> Self {
+        Self {
+            tables: (0..TABLES).map(|_| HashTable::new()).collect(),
+        }
+    }
+}
+
+fn table_of(hash: u64) -> usize {
+    (hash >> TABLE_SHIFT) as usize % TABLES
+}
+
+impl ShardedHashIndex {
+    /// The place with this hash that is the `same`.
+    pub(crate) fn find(&self, hash: u64, same: impl Fn(SlotIndex) -> bool) -> Option<SlotIndex> {
+        let table = &self.tables[table_of(hash)];
+        table.find(hash, |place| same(*place)).copied()
+    }
+
+    /// Adds a place that is not there; `hash` tells that of any place.
+    pub(crate) fn insert(&mut self, place: SlotIndex, hash: impl Fn(SlotIndex) -> u64) {
+        let own = hash(place);
+        self.tables[table_of(own)].insert_unique(own, place, |place| hash(*place));
+    }
+
+    /// Removes a place from the index.
+    pub(crate) fn remove(&mut self, hash: u64, place: SlotIndex) {
+        let table = &mut self.tables[table_of(hash)];
+        if let Ok(found) = table.find_entry(hash, |other| *other == place) {
+            found.remove();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Looking at tasks without changing them.
+
+use std::collections::BTreeSet;
+
+use super::machine::State;
+use super::rows::{PastAttempt, Queue};
+use crate::core::entry::{Entry, TaskState};
+use crate::core::lanes::PRIORITY_DEFAULT;
+use crate::core::slab::{NOWHERE, SlotIndex};
+
+/// Tasks of a queue by state, in the order of [`TaskState::ALL`].
+pub type StateCounts = [u64; 7];
+
+/// Entries that one page of a list looks at, at most: one with a filter may hold fewer than asked.
+const SCANNED_MAX: usize = 20_000;
+
+/// A page of a list.
+#[derive(Clone, Debug, Default)]
+pub struct SlotPage {
+    /// Where the tasks are.
+    pub places: Vec<SlotIndex>,
+    /// The ordinal to go on from; `None` at the end.
+    pub next: Option<u64>,
+}
+
+impl State {
+    /// Every queue that is not on its way out, by id.
+    pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
+        self.queues.iter().filter(|(_, queue)| !queue.deleted)
+    }
+
+    /// Queues that have a task of another priority than the usual one, also an ended one that may
+    /// be tried again, or a schedule of such tasks. Looks at every task.
+    pub fn queues_with_priorities(&self) -> BTreeSet<u32> {
+        let tasks = self
+            .entries
+            .places()
+            .flatten()
+            .map(|entry| (entry.queue, entry.priority));
+        let schedules = self
+            .schedules
+            .values()
+            .map(|schedule| (schedule.queue, schedule.priority));
+        let unusual = |(queue, priority)| (priority != PRIORITY_DEFAULT).then_some(queue);
+        tasks.chain(schedules).filter_map(unusual).collect()
+    }
+
+    /// The rank of the next task of a queue, to be compared with those of other partitions: its
+    /// priority, and one more for each `aging_ms` that it has waited, as of a fixed time. `None`
+    /// when nothing may be handed out.
+    pub(crate) fn next_rank(&self, queue: u32) -> Option<i64> {
+        let row = self.queues.get(queue)?;
+        if row.paused || row.deleted {
+            return None;
+        }
+        let aging_ms = row.settings.aging_ms;
+        let lane = row
+            .rings
+            .front(&self.lanes, &self.entries, aging_ms, self.now_ms)?;
+        let first = self.entries.get(self.lanes.get(lane).head);
+        let priority = i64::from(first.priority);
+        Some(match aging_ms {
+            0 => priority,
+            _ => priority.saturating_sub_unsigned(first.at_ms.div_ceil(aging_ms)),
+        })
+    }
+
+    /// An id that is higher than that of any queue there has ever been.
+    pub(crate) fn next_queue_id(&self) -> u32 {
+        self.next_queue
+    }
+
+    /// The queue with this id.
+    pub fn queue_with(&self, id: u32) -> Option<&Queue> {
+        self.queue(id).ok()
+    }
+
+    /// The entry at a place.
+    pub fn entry(&self, place: SlotIndex) -> &Entry {
+        self.entries.get(place)
+    }
+
+    /// Number of all tasks.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether none is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// A task's past attempts that did not complete it, the latest first.
+    pub fn pasts(&self, place: SlotIndex) -> impl Iterator<Item = &PastAttempt> {
+        let mut next = self.entries.get(place).past;
+        std::iter::from_fn(move || {
+            let past = (next != NOWHERE).then(|| self.pasts.get(next))?;
+            next = past.earlier;
+            Some(past)
+        })
+    }
+
+    /// The name of a worker by number.
+    pub fn worker(&self, number: u32) -> &str {
+        self.workers.get(number)
+    }
+
+    /// A set of tags by number, as it is sent to workers.
+    pub fn tags(&self, number: u32) -> &[u8] {
+        self.tags.get(number)
+    }
+
+    /// Tasks of a queue in a state from the ordinal `from` on, in the order in which they came into
+    /// it, those of them for which `keeps` holds.
+    pub fn page(
+        &self,
+        queue: u32,
+        state: TaskState,
+        from: u64,
+        limit: usize,
+        keeps: impl Fn(&Entry) -> bool,
+    ) -> SlotPage {
+        let mut page = SlotPage::default();
+        let Some(row) = self.queue_with(queue) else {
+            return page;
+        };
+        let list = &row.lists[state as usize];
+        let mut place = list.from(&self.entries, from);
+        let mut scanned = 0;
+        while place != NOWHERE {
+            let entry = self.entries.get(place);
+            if page.places.len() == limit || scanned == SCANNED_MAX {
+                page.next = Some(entry.ordinal);
+                break;
+            }
+            if keeps(entry) {
+                page.places.push(place);
+            }
+            scanned += 1;
+            place = entry.list.next;
+        }
+        page
+    }
+}
+
+impl Queue {
+    /// Number of tasks in each state.
+    pub fn counts(&self) -> StateCounts {
+        std::array::from_fn(|state| self.lists[state].len)
+    }
+
+    /// Whether a task may be handed out.
+    pub fn has_turn(&self) -> bool {
+        !self.paused && !self.deleted && self.rings.occupied != 0
+    }
+
+    /// Since when the task has been ready that has been so longest, in Unix milliseconds.
+    pub fn oldest_ready_ms(&self, state: &State) -> Option<u64> {
+        let head = self.lists[TaskState::Ready as usize].head;
+        (head != NOWHERE).then(|| state.entries.get(head).at_ms)
+    }
+}

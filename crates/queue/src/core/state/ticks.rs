@@ -1,0 +1,230 @@
+//! Schedules in the state machine: put, paused and deleted, and what a tick makes.
+
+use super::machine::State;
+use super::rows::EndedTask;
+use super::schedule::{CALLBACKS, Schedule, ScheduleKey, callback_key};
+use crate::core::command::{Enqueue, PutSchedule, Refusal};
+use crate::core::entry::flag;
+use crate::core::slab::SlotIndex;
+
+impl State {
+    /// A schedule is there; its description is in record `seq`.
+    ///
+    /// # Errors
+    /// [`Refusal::QueueUnknown`].
+    pub fn put_schedule(&mut self, seq: u64, put: &PutSchedule<'_>) -> Result<(), Refusal> {
+        self.queue(put.task.queue)?;
+        let key = ScheduleKey::new(put.tenant, put.name);
+        let known = self.schedules.get(&key);
+        let (last_ms, last) = known.map_or_else(Default::default, |it| (it.last_ms, it.last));
+        let schedule = Schedule {
+            record: seq,
+            queue: put.task.queue,
+            shard: put.task.shard,
+            priority: put.task.priority,
+            key: put.task.key,
+            options: put.task.options,
+            tags: put.task.tags.into(),
+            callback: put.task.callback,
+            paused: put.paused,
+            next_ms: put.next_ms,
+            last_ms,
+            last,
+            bytes: put.task.bytes(),
+        };
+        self.forget_tick(&key);
+        self.add_schedule_bytes(put.tenant, schedule.bytes);
+        if let Some(former) = self.schedules.insert(key.clone(), schedule) {
+            self.forget_schedule(put.tenant, &former);
+        }
+        self.note_tick(&key);
+        Ok(())
+    }
+
+    /// A schedule goes; the tasks it has made stay.
+    ///
+    /// # Errors
+    /// [`Refusal::ScheduleUnknown`].
+    pub fn delete_schedule(&mut self, tenant: &str, name: &str) -> Result<(), Refusal> {
+        let key = ScheduleKey::new(tenant, name);
+        self.forget_tick(&key);
+        let removed = self
+            .schedules
+            .remove(&key)
+            .ok_or(Refusal::ScheduleUnknown)?;
+        self.forget_schedule(tenant, &removed);
+        Ok(())
+    }
+
+    /// Whether a schedule makes tasks, and when the next.
+    ///
+    /// # Errors
+    /// [`Refusal::ScheduleUnknown`].
+    pub fn pause_schedule(
+        &mut self,
+        tenant: &str,
+        name: &str,
+        paused: bool,
+        next_ms: u64,
+    ) -> Result<(), Refusal> {
+        let key = ScheduleKey::new(tenant, name);
+        self.forget_tick(&key);
+        let schedule = self
+            .schedules
+            .get_mut(&key)
+            .ok_or(Refusal::ScheduleUnknown)?;
+        (schedule.paused, schedule.next_ms) = (paused, next_ms);
+        self.note_tick(&key);
+        Ok(())
+    }
+
+    /// A tick has come; returns the tasks made. One that is not the next has been dealt with
+    /// before, and a queue that is gone or takes nothing in gets no task. Where `next_ms` is the
+    /// tick itself, it waits for room.
+    ///
+    /// # Errors
+    /// [`Refusal::ScheduleUnknown`].
+    pub fn tick(
+        &mut self,
+        tenant: &str,
+        name: &str,
+        tick_ms: u64,
+        next_ms: u64,
+        tasks: u32,
+    ) -> Result<u32, Refusal> {
+        let key = ScheduleKey::new(tenant, name);
+        let schedule = self.schedules.get(&key).ok_or(Refusal::ScheduleUnknown)?;
+        if schedule.paused || schedule.next_ms != tick_ms {
+            return Ok(0);
+        }
+        self.forget_tick(&key);
+        let schedule = self.schedules.get_mut(&key).expect("just found");
+        schedule.next_ms = next_ms;
+        schedule.last_ms = tick_ms;
+        let schedule = schedule.clone();
+        self.note_tick(&key);
+        if self
+            .queue(schedule.queue)
+            .map_or(true, |queue| queue.draining)
+        {
+            return Ok(0);
+        }
+        let task = Enqueue {
+            queue: schedule.queue,
+            shard: schedule.shard,
+            priority: schedule.priority,
+            key: schedule.key,
+            options: schedule.options,
+            tags: &schedule.tags,
+            callback: schedule.callback,
+            ..Enqueue::default()
+        };
+        if tasks > 0 {
+            self.share_schedule(tenant, &schedule, tasks);
+        }
+        let mut last = schedule.last;
+        for _ in 0..tasks {
+            last = self.make(schedule.record, &task, flag::SHARES_RECORD, 0);
+        }
+        if let Some(schedule) = self.schedules.get_mut(&key) {
+            schedule.last = last;
+        }
+        Ok(tasks)
+    }
+
+    /// The tick of a schedule that is there and does not rest is among those to come, or among
+    /// those that wait.
+    fn note_tick(&mut self, key: &ScheduleKey) {
+        let schedule = self.schedules.get(key);
+        let Some(schedule) = schedule.filter(|it| it.is_awake()) else {
+            return;
+        };
+        let tick = (schedule.next_ms, key.clone());
+        if schedule.waits_for_room() {
+            let waiting = self.waiting_ticks.entry(key.tenant.clone());
+            waiting.or_default().insert(tick);
+        } else {
+            self.ticks.insert(tick);
+        }
+    }
+
+    fn forget_tick(&mut self, key: &ScheduleKey) {
+        let Some(schedule) = self.schedules.get(key) else {
+            return;
+        };
+        let tick = (schedule.next_ms, key.clone());
+        self.ticks.remove(&tick);
+        if let Some(waiting) = self.waiting_ticks.get_mut(&key.tenant) {
+            waiting.remove(&tick);
+            if waiting.is_empty() {
+                self.waiting_ticks.remove(&key.tenant);
+            }
+        }
+    }
+
+    pub(super) fn index_ticks(&mut self) {
+        let keys: Vec<_> = self.schedules.keys().cloned().collect();
+        keys.iter().for_each(|key| self.note_tick(key));
+    }
+
+    /// Every schedule that has a tick to come and does not rest, with its tenant and name, in the
+    /// order of these ticks.
+    pub fn ticks(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
+        let to_come = self.ticks.iter();
+        to_come.map(|(_, key)| (&*key.tenant, &*key.name, &self.schedules[key]))
+    }
+
+    /// Tenants with schedules whose tick has come and waits for room.
+    pub fn tenants_with_waiting_ticks(&self) -> impl Iterator<Item = &str> {
+        self.waiting_ticks.keys().map(|tenant| &**tenant)
+    }
+
+    /// A tenant's schedules whose tick has come and waits for room, with their names, in the order
+    /// of these ticks.
+    pub fn waiting_ticks(&self, tenant: &str) -> impl Iterator<Item = (&str, &Schedule)> {
+        let waiting = self.waiting_ticks.get(tenant).into_iter().flatten();
+        waiting.map(|(_, key)| (&*key.name, &self.schedules[key]))
+    }
+
+    /// The schedule of this name.
+    pub fn schedule(&self, tenant: &str, name: &str) -> Option<&Schedule> {
+        self.schedules.get(&ScheduleKey::new(tenant, name))
+    }
+
+    /// Every schedule with its tenant and name.
+    pub fn schedules(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
+        let all = self.schedules.iter();
+        all.map(|(key, schedule)| (&*key.tenant, &*key.name, schedule))
+    }
+
+    /// Makes the callback of a task that has ended, which is a task itself.
+    pub(super) fn make_callback(&mut self, place: SlotIndex) {
+        if self.queue(CALLBACKS).is_err() {
+            return;
+        }
+        self.share_record(place);
+        let entry = self.entries.get(place);
+        let (record, shard) = (entry.record, entry.shard);
+        let about = EndedTask {
+            task: Self::reference(entry),
+            queue: entry.queue,
+            state: entry.state,
+        };
+        let tenant = self.queues.get(about.queue).map(|queue| &*queue.tenant);
+        let task = Enqueue {
+            queue: CALLBACKS,
+            shard,
+            priority: 5,
+            key: tenant.map_or(0, callback_key),
+            ..Enqueue::default()
+        };
+        let flags = flag::IS_CALLBACK | flag::SHARES_RECORD;
+        let made = self.make(record, &task, flags, 0);
+        self.callbacks.insert(made.number, about);
+    }
+
+    /// The task that a callback tells of.
+    pub fn callback_about(&self, number: u64) -> Option<EndedTask> {
+        self.callbacks.get(number).copied()
+    }
+}

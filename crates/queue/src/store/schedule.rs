@@ -1,0 +1,59 @@
+//! What the record of a schedule keeps beside its task: the expression, and when it was put.
+
+use egret_base::codec::{DecodeError, Reader, put_bytes, put_varint};
+
+use super::{content, record};
+use crate::core::command::Command;
+use crate::model::MissedTickPolicy;
+
+/// What a record keeps of a schedule beside its task.
+pub(crate) struct Description<'a> {
+    pub cron: &'a str,
+    pub time_zone: &'a str,
+    pub missed: MissedTickPolicy,
+    /// When it was put, in Unix milliseconds: after all that it replaces, whatever the clock said.
+    /// Of two with one name, which a crash may leave, the later is meant.
+    pub put_ms: u64,
+}
+
+impl<'a> Description<'a> {
+    pub(crate) fn put(&self) -> Vec<u8> {
+        let mut out = vec![self.missed as u8];
+        put_bytes(&mut out, self.cron.as_bytes());
+        put_bytes(&mut out, self.time_zone.as_bytes());
+        put_varint(&mut out, self.put_ms);
+        out
+    }
+
+    pub(crate) fn take(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut from = Reader::new(bytes, "a schedule");
+        let missed = match from.u8()? {
+            0 => MissedTickPolicy::Skip,
+            1 => MissedTickPolicy::One,
+            2 => MissedTickPolicy::All,
+            _ => return Err(from.malformed()),
+        };
+        Ok(Self {
+            missed,
+            cron: from.text()?,
+            time_zone: from.text()?,
+            // The first ones did not say.
+            put_ms: match from.rest() {
+                [] => 0,
+                _ => from.varint()?,
+            },
+        })
+    }
+}
+
+/// When a schedule was put, by its record.
+pub(crate) fn put_ms(record: &[u8]) -> u64 {
+    let Ok(Command::PutSchedule(put)) = record::decode(record) else {
+        return 0;
+    };
+    let carried = content::take(put.task.content);
+    carried.map_or(0, |carried| {
+        let described = Description::take(carried.private.schedule);
+        described.map_or(0, |described| described.put_ms)
+    })
+}

@@ -1,0 +1,207 @@
+//! The state of a running engine, which all its handles share, and the way to its partitions.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::thread::JoinHandle;
+
+use egret_base::lifecycle::{Readiness, hide_directory};
+use egret_base::{Clock, Condition, Entropy};
+use egret_log::InboxRejection;
+use egret_outgoing::Destinations;
+
+use super::attachment_store::AttachmentStore;
+use super::in_flight::InFlight;
+use super::limits::Limits;
+use super::partition_handle::PartitionHandle;
+use super::precedence::SharedRanks;
+use super::queue_handle::Directory;
+use super::schedule_locations::ScheduleLocations;
+use super::submission::{OnCommit, Submission};
+use super::task_shares::{TaskShares, task_shares, volume_bytes};
+use super::turn::BatchTurn;
+use crate::config::QueueConfig;
+use crate::error::QueueError;
+use crate::metrics::Metrics;
+use crate::model::SHARD_BITS;
+
+pub(crate) struct EngineState {
+    pub config: QueueConfig,
+    pub directory: PathBuf,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+    /// Where callbacks may go.
+    pub destinations: Destinations,
+    /// Known since the start.
+    pub partitions: Arc<OnceLock<Vec<Arc<PartitionHandle>>>>,
+    pub metrics: Arc<Metrics>,
+    /// Limits that hold over all partitions.
+    pub limits: Arc<Limits>,
+    /// Ranks of the next tasks of queues with several priorities.
+    pub ranks: Arc<SharedRanks>,
+    pub threads: Mutex<Vec<JoinHandle<()>>>,
+    pub queues: RwLock<Directory>,
+    /// Which partition has a schedule, by tenant and name.
+    pub schedules: Mutex<ScheduleLocations>,
+    /// The task that sends callbacks.
+    pub callbacks: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    /// Their key cannot be read, or was lost and made anew.
+    pub callback_key_lost: Condition,
+    /// Held while the key of callbacks is read, or made.
+    pub callback_key_access: Mutex<()>,
+    /// The store of attachments.
+    pub shelf: Arc<AttachmentStore>,
+    /// The task that deletes them.
+    pub shelf_upkeep: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    /// One queue is made at a time.
+    pub making: Arc<tokio::sync::Mutex<()>>,
+    pub next_queue: AtomicU64,
+    /// Spreads tasks without a key.
+    pub next_partition: AtomicU64,
+    /// What a partition takes in of tasks.
+    pub task_shares: OnceLock<TaskShares>,
+    /// What calls of each tenant have in flight.
+    pub in_flight: InFlight,
+    pub stopping: AtomicBool,
+}
+
+impl EngineState {
+    pub(crate) fn partitions(&self) -> Result<&[Arc<PartitionHandle>], QueueError> {
+        let known = self.partitions.get();
+        known.map(Vec::as_slice).ok_or(QueueError::Stopping)
+    }
+
+    /// The partitions that take something in.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn running(&self) -> Result<Vec<usize>, QueueError> {
+        let partitions = self.partitions()?;
+        let running = (0..partitions.len()).filter(|at| !partitions[*at].inbox.is_closed());
+        let running: Vec<usize> = running.collect();
+        if running.is_empty() {
+            Err(self.why_ended(0))
+        } else {
+            Ok(running)
+        }
+    }
+
+    /// The partitions that have failed while others go on.
+    pub(crate) fn failed(&self) -> Vec<usize> {
+        let partitions = self.partitions().unwrap_or_default();
+        let failed = (0..partitions.len()).filter(|at| partitions[*at].failure.get().is_some());
+        failed.collect()
+    }
+
+    /// Insists that every partition runs: a change of queues is made in all of them or in none.
+    pub(crate) fn require_all(&self) -> Result<(), QueueError> {
+        match self.failed().first() {
+            Some(partition) => Err(self.why_ended(*partition)),
+            None => Ok(()),
+        }
+    }
+
+    /// Which partition has a shard.
+    pub(crate) fn partition_of(&self, shard: u16) -> Result<usize, QueueError> {
+        let count = self.partitions()?.len();
+        Ok((usize::from(shard) * count) >> SHARD_BITS)
+    }
+
+    /// Hands something to a partition.
+    pub(crate) fn submit(
+        &self,
+        partition: usize,
+        submission: Submission,
+    ) -> Result<(), QueueError> {
+        let shared = &self.partitions()?[partition];
+        let (tenant, bytes) = (submission.tenant(), submission.held_bytes());
+        shared.shares.take(tenant, bytes)?;
+        let pushed = shared.inbox.push(submission, bytes);
+        pushed.map_err(|refused| {
+            shared.shares.give_back(tenant, bytes);
+            match refused {
+                InboxRejection::Full(_, limit) => QueueError::Limit(limit),
+                InboxRejection::Closed(_) => self.why_ended(partition),
+            }
+        })
+    }
+
+    /// Tells a partition something that it must hear of, whatever waits for it.
+    pub(crate) fn tell(&self, partition: usize, submission: Submission) -> Result<(), QueueError> {
+        let pushed = self.partitions()?[partition].inbox.push_always(submission);
+        pushed.map_err(|_| self.why_ended(partition))
+    }
+
+    /// Why a partition takes nothing in.
+    pub(crate) fn why_ended(&self, partition: usize) -> QueueError {
+        let partitions = self.partitions.get();
+        let failure = partitions.and_then(|all| all[partition].failure.get());
+        match failure {
+            Some(failure) if failure.failed_partition().is_some() => failure.clone(),
+            Some(error) => self.unusable(partition, error),
+            None => QueueError::Stopping,
+        }
+    }
+
+    /// What callers and operators read of a partition that an error keeps from working.
+    pub(crate) fn unusable(&self, partition: usize, error: &QueueError) -> QueueError {
+        let reason = egret_base::error::chain(error);
+        let data_dir = self.directory.parent().unwrap_or(&self.directory);
+        QueueError::PartitionUnusable {
+            partition,
+            reason: hide_directory(&reason, data_dir),
+        }
+    }
+
+    /// Has something done in a partition's turn; returns when that is committed.
+    pub(crate) async fn ask<R: Send + 'static>(
+        &self,
+        partition: usize,
+        ask: impl FnOnce(&mut BatchTurn<'_>) -> R + Send + 'static,
+    ) -> Result<R, QueueError> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let ask = Box::new(move |turn: &mut BatchTurn<'_>| -> OnCommit {
+            let result = ask(turn);
+            Box::new(move |committed: Result<(), QueueError>| {
+                // The caller may have gone away.
+                let _ = tell.send(committed.map(|()| result));
+            })
+        });
+        self.submit(partition, Submission::Ask(ask))?;
+        told.await
+            .unwrap_or_else(|_| Err(self.why_ended(partition)))
+    }
+
+    /// What each of so many partitions takes in.
+    pub(crate) fn task_shares(&self, partitions: usize) -> &TaskShares {
+        let shares = || task_shares(&self.config, partitions, volume_bytes(&self.directory));
+        self.task_shares.get_or_init(shares)
+    }
+
+    /// Whether tasks of every partition can be worked on.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let Ok(partitions) = self.partitions() else {
+            return Readiness::NotReady("starting".to_owned());
+        };
+        // While some run, the others are listed as failed parts.
+        if partitions.iter().any(|one| !one.inbox.is_closed()) {
+            return Readiness::Ready;
+        }
+        let failure = partitions.iter().find_map(|one| one.failure.get());
+        Readiness::NotReady(match failure {
+            Some(failure) => format!("no partition runs: {failure}"),
+            None => "no partition runs".to_owned(),
+        })
+    }
+}
+
+/// Carries out a change of several steps to its end even if its caller goes away.
+pub(crate) async fn unbroken<T: Send + 'static>(
+    steps: impl Future<Output = Result<T, QueueError>> + Send + 'static,
+) -> Result<T, QueueError> {
+    match tokio::spawn(steps).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(QueueError::Stopping),
+    }
+}

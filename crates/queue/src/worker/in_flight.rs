@@ -1,0 +1,221 @@
+//! Items in flight: new tasks and reports that calls have handed in and that are not answered yet.
+//!
+//! While several tenants are at work, each has a bounded number in flight, and further calls of
+//! that tenant wait in the order in which they came. What a call needs of the processor and of the
+//! logs is used before it is answered, so one tenant takes no more of either than this number
+//! allows, however many calls it makes. A tenant that is alone at work has no bound here.
+//!
+//! Reports have a room of their own: a worker whose report waited behind new tasks would lose its
+//! leases.
+//!
+//! Whatever waits here must be polled until it has its permit, as everything behind it waits as
+//! well. The body of a response is not polled while its client takes nothing, so a stream waits in
+//! a task of its own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use egret_base::Clock;
+use egret_base::sync::lock;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Items that a tenant may have in flight while others are at work: one call of the largest size.
+const CONTESTED_ITEMS_MAX: u32 = 1_024;
+
+/// How long after its last call a tenant counts as being at work, in milliseconds.
+const AT_WORK_MS: u64 = 1_000;
+
+/// The items in flight of all tenants.
+pub(crate) struct InFlight {
+    activity: Arc<Activity>,
+    tenants: Mutex<HashMap<u32, Arc<TenantInFlight>>>,
+}
+
+/// Whether several tenants are at work.
+struct Activity {
+    clock: Arc<dyn Clock>,
+    /// The tenant of the latest call.
+    last: AtomicU32,
+    /// When a call came after one of another tenant, as the clock's running time in milliseconds;
+    /// zero: never.
+    alternated_ms: AtomicU64,
+}
+
+impl Activity {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.running().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Notes a call. Returns whether other tenants are at work.
+    fn note(&self, tenant: u32) -> bool {
+        // Read first: a line of memory that nothing changes is shared by all cores.
+        if self.last.load(Ordering::Relaxed) != tenant {
+            let before = self.last.swap(tenant, Ordering::Relaxed);
+            if before != 0 && before != tenant {
+                let now_ms = self.now_ms().max(1);
+                self.alternated_ms.store(now_ms, Ordering::Relaxed);
+                return true;
+            }
+        }
+        match self.alternated_ms.load(Ordering::Relaxed) {
+            0 => false,
+            at_ms => self.now_ms().saturating_sub(at_ms) < AT_WORK_MS,
+        }
+    }
+}
+
+impl InFlight {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            activity: Arc::new(Activity {
+                clock,
+                last: AtomicU32::new(0),
+                alternated_ms: AtomicU64::new(0),
+            }),
+            tenants: Mutex::default(),
+        }
+    }
+
+    /// What one tenant has in flight.
+    pub(crate) fn of(&self, tenant: u32) -> Arc<TenantInFlight> {
+        let mut tenants = lock(&self.tenants);
+        if tenants.len() == tenants.capacity() {
+            tenants.retain(|_, tenant| Arc::strong_count(tenant) > 1);
+        }
+        let in_flight = tenants.entry(tenant).or_insert_with(|| {
+            Arc::new(TenantInFlight {
+                tenant,
+                activity: self.activity.clone(),
+                tasks: Arc::new(Semaphore::new(CONTESTED_ITEMS_MAX as usize)),
+                reports: Arc::new(Semaphore::new(CONTESTED_ITEMS_MAX as usize)),
+            })
+        });
+        in_flight.clone()
+    }
+}
+
+/// What is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InFlightKind {
+    /// Enqueueing of new tasks.
+    Tasks,
+    /// What workers report on the tasks that they hold.
+    Reports,
+}
+
+/// The items in flight of one tenant.
+pub struct TenantInFlight {
+    tenant: u32,
+    activity: Arc<Activity>,
+    /// How many more new tasks it may have while others are at work.
+    tasks: Arc<Semaphore>,
+    /// How many more reports it may have while others are at work.
+    reports: Arc<Semaphore>,
+}
+
+impl TenantInFlight {
+    fn room(&self, kind: InFlightKind) -> &Arc<Semaphore> {
+        match kind {
+            InFlightKind::Tasks => &self.tasks,
+            InFlightKind::Reports => &self.reports,
+        }
+    }
+
+    /// Notes a call of this tenant. Returns how many permits it needs: none while no other tenant
+    /// is at work.
+    fn permits_for(&self, items: usize) -> u32 {
+        if !self.activity.note(self.tenant) {
+            return 0;
+        }
+        u32::try_from(items).map_or(CONTESTED_ITEMS_MAX, |items| items.min(CONTESTED_ITEMS_MAX))
+    }
+
+    /// Waits until a call with so many items may go on, which is at once where no other tenant is
+    /// at work.
+    pub async fn enter(self: &Arc<Self>, kind: InFlightKind, items: usize) -> InFlightPermit {
+        let permits = self.permits_for(items);
+        if permits == 0 {
+            return InFlightPermit::default();
+        }
+        let permit = self.room(kind).clone().acquire_many_owned(permits).await;
+        // The semaphore is never closed.
+        self.permit(permit.ok())
+    }
+
+    /// A permit, for as long as which the tenant is known here: a new one of the same number would
+    /// have room again.
+    fn permit(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> InFlightPermit {
+        InFlightPermit {
+            permit,
+            _tenant: Some(self.clone()),
+        }
+    }
+
+    /// The permit of a call with so many items, unless it must [`enter`](Self::enter) and wait.
+    pub fn try_enter(self: &Arc<Self>, kind: InFlightKind, items: usize) -> Option<InFlightPermit> {
+        let permits = self.permits_for(items);
+        if permits == 0 {
+            return Some(InFlightPermit::default());
+        }
+        let permit = self.room(kind).clone().try_acquire_many_owned(permits);
+        permit.ok().map(|permit| self.permit(Some(permit)))
+    }
+}
+
+/// Room for the items of a call, given back when it is dropped.
+#[derive(Default)]
+pub struct InFlightPermit {
+    permit: Option<OwnedSemaphorePermit>,
+    _tenant: Option<Arc<TenantInFlight>>,
+}
+
+/// Room for the items of a stream, given back as they are answered, and all of it when dropped.
+pub struct StreamInFlight {
+    tenant: Arc<TenantInFlight>,
+    kind: InFlightKind,
+    taken: AtomicUsize,
+}
+
+impl StreamInFlight {
+    /// A stream without anything in flight.
+    pub fn new(tenant: Arc<TenantInFlight>, kind: InFlightKind) -> Self {
+        Self {
+            tenant,
+            kind,
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    /// Holds what was taken for a message.
+    pub fn hold(&self, permit: InFlightPermit) {
+        if let Some(permit) = permit.permit {
+            self.taken
+                .fetch_add(permit.num_permits(), Ordering::Relaxed);
+            permit.forget();
+        }
+    }
+
+    /// So many items are answered.
+    pub fn give_back(&self, items: usize) {
+        // Most streams hold nothing.
+        if self.taken.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let less = |taken: usize| Some(taken.saturating_sub(items));
+        let before = self
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .unwrap_or_default();
+        self.tenant.room(self.kind).add_permits(before.min(items));
+    }
+}
+
+impl Drop for StreamInFlight {
+    fn drop(&mut self) {
+        self.give_back(usize::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Messages from partition to partition, for tasks that wait for others.
+
+use std::sync::{Arc, OnceLock};
+
+use super::precedence::PartitionSet;
+use super::turn::BatchTurn;
+use crate::core::command::Command;
+use crate::core::state::{Message, MessageKind, State};
+use crate::error::QueueError;
+use crate::model::SHARD_BITS;
+use crate::worker::partition_handle::PartitionHandle;
+use crate::worker::session::WorkSession;
+use crate::worker::submission::{OnCommit, Submission};
+
+/// Messages handed over at once; the rest follows.
+const HANDED_MAX: usize = 1_024;
+
+/// Carries what a partition's state has to say to others.
+pub(crate) struct PartitionMailer {
+    /// Every partition, this one included; known when all are open.
+    peers: Arc<OnceLock<Vec<Arc<PartitionHandle>>>>,
+    partition: usize,
+    /// The last message handed over since the start.
+    handed: u64,
+}
+
+impl PartitionMailer {
+    pub(crate) fn new(peers: Arc<OnceLock<Vec<Arc<PartitionHandle>>>>, partition: usize) -> Self {
+        Self {
+            peers,
+            partition,
+            handed: 0,
+        }
+    }
+
+    /// Hands over what is new, as much as goes at once.
+    pub(crate) fn carry(&mut self, state: &State) {
+        let Some(peers) = self.peers.get() else {
+            return;
+        };
+        for (number, message) in state.messages_after(self.handed).take(HANDED_MAX) {
+            let place = (usize::from(message.to.shard()) * peers.len()) >> SHARD_BITS;
+            let home = peers[self.partition].clone();
+            let delivery = deliver(*message, home, number);
+            // One that has ended gets it after the next start.
+            let _ = peers[place].inbox.push_always(delivery);
+            self.handed = number;
+        }
+    }
+
+    /// Has a partition consider a queue: it may have a permit now.
+    pub(crate) fn consider(&self, partition: usize, queue: u32) {
+        if let Some(peers) = self.peers.get() {
+            // One that has ended hands nothing out.
+            let _ = peers[partition]
+                .inbox
+                .push_always(Submission::Consider(queue));
+        }
+    }
+
+    /// Has partitions consider a queue: they need not yield to this one any more.
+    pub(crate) fn consider_in(&self, partitions: &PartitionSet, queue: u32) {
+        match partitions {
+            PartitionSet::Listed(partitions) => {
+                for partition in partitions {
+                    self.consider(*partition, queue);
+                }
+            }
+            PartitionSet::AllBut(one) => {
+                let count = self.peers.get().map_or(0, Vec::len);
+                for partition in (0..count).filter(|partition| partition != one) {
+                    self.consider(partition, queue);
+                }
+            }
+        }
+    }
+
+    /// Has a partition count on a worker.
+    pub(crate) fn has_room(&self, partition: usize, session: Arc<WorkSession>) {
+        let told = Submission::Credits(session.clone());
+        let peers = self.peers.get();
+        if peers.is_none_or(|peers| peers[partition].inbox.push_always(told).is_err()) {
+            session.become_unknown(partition);
+        }
+    }
+
+    /// Whether something waits to be handed over.
+    pub(crate) fn has_more(&self, state: &State) -> bool {
+        self.peers.get().is_some() && state.messages_after(self.handed).next().is_some()
+    }
+}
+
+fn deliver(message: Message, home: Arc<PartitionHandle>, number: u64) -> Submission {
+    Submission::Ask(Box::new(move |turn: &mut BatchTurn<'_>| -> OnCommit {
+        let received = match message.kind {
+            MessageKind::Await { tenant } => turn.run(&Command::Await {
+                tenant,
+                task: message.to,
+                waiting: message.from,
+            }),
+            MessageKind::Ended { completed } => turn.run(&Command::Resolve {
+                waiting: message.to,
+                task: message.from,
+                completed,
+            }),
+        };
+        debug_assert!(received.is_ok(), "messages are never refused");
+        Box::new(move |committed: Result<(), QueueError>| {
+            if committed.is_ok() {
+                let told = Submission::Ask(Box::new(move |turn: &mut BatchTurn<'_>| -> OnCommit {
+                    let noted = turn.run(&Command::Delivered { message: number });
+                    debug_assert!(noted.is_ok(), "messages are never refused");
+                    Box::new(|_| {})
+                }));
+                // Not taken in, it is sent again after a restart, and does nothing then.
+                let _ = home.inbox.push_always(told);
+            }
+        })
+    }))
+}

@@ -1,0 +1,102 @@
+//! A partition's time. It goes by the program's clock, and counts by itself what has elapsed.
+//!
+//! The program's clock follows the wall clock within bounds (see `egret_base::clock::model`), so
+//! that the two agree but for moments. They part when an operator releases the clock, and at a
+//! start after which the program's clock is behind the partition's last time. The partition then
+//! makes one *step*: its time becomes that of the clock, and what counts elapsed time moves with
+//! it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_base::{Clock, Timestamp};
+
+/// While the program's clock is a little behind, one of so many parts of the elapsed time is left
+/// out.
+const SLOWER: u32 = 8;
+
+/// A difference that is followed without a step.
+const STEP_MIN: Duration = Duration::from_secs(1);
+
+pub(crate) struct MonotonicClock {
+    clock: Arc<dyn Clock>,
+    /// The last time given out, since 1970. Finer than a timestamp: what is cut off would add up.
+    last: Duration,
+    running: Duration,
+    /// By how many milliseconds the time must move to be that of the clock again; zero: not at all.
+    step_ms: i64,
+}
+
+/// A partition's time becomes another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockStep {
+    /// By so many milliseconds; negative: back.
+    pub by_ms: i64,
+    /// The time after it.
+    pub now: Timestamp,
+}
+
+impl MonotonicClock {
+    /// Goes on from a time in Unix milliseconds.
+    pub(crate) fn new(clock: Arc<dyn Clock>, from_ms: u64) -> Self {
+        Self {
+            running: clock.running(),
+            clock,
+            last: Duration::from_millis(from_ms),
+            step_ms: 0,
+        }
+    }
+
+    /// What it goes by.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    /// The time now, before a step that is due. It does not go back.
+    pub(crate) fn now(&mut self) -> Timestamp {
+        let (clock, running) = self.clock.now_and_running();
+        let clock = clock.since(Timestamp::from_micros(0));
+        let elapsed = running.saturating_sub(self.running);
+        self.running = running;
+        let expected = self.last + elapsed;
+        self.step_ms = 0;
+        self.last = if clock.abs_diff(expected) > STEP_MIN {
+            let ms = i64::try_from(clock.abs_diff(expected).as_millis()).unwrap_or(i64::MAX);
+            self.step_ms = if clock > expected { ms } else { -ms };
+            expected
+        } else {
+            clock.max(expected - elapsed / SLOWER)
+        };
+        timestamp(self.last)
+    }
+
+    /// Whether [`MonotonicClock::take_step`] has a step to make.
+    pub(crate) fn is_step_due(&self) -> bool {
+        self.step_ms != 0
+    }
+
+    /// Makes the step that [`MonotonicClock::now`] has found to be due.
+    pub(crate) fn take_step(&mut self) -> Option<ClockStep> {
+        let by_ms = std::mem::take(&mut self.step_ms);
+        if by_ms == 0 {
+            return None;
+        }
+        let by = Duration::from_millis(by_ms.unsigned_abs());
+        self.last = if by_ms > 0 {
+            self.last + by
+        } else {
+            self.last.saturating_sub(by)
+        };
+        Some(ClockStep {
+            by_ms,
+            now: timestamp(self.last),
+        })
+    }
+}
+
+fn timestamp(since_1970: Duration) -> Timestamp {
+    Timestamp::from_micros(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,27 @@
+//! The task that reads one outbox, and the status that it reports.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use egret_base::sync::lock;
+use tokio::task::JoinHandle;
+
+/// The reader of one database.
+pub(crate) struct ReaderTask {
+    pub task: JoinHandle<()>,
+    pub(super) told: Arc<Mutex<ReaderStatus>>,
+}
+
+/// Status that a reader reports of itself.
+pub(super) struct ReaderStatus {
+    pub doing: String,
+    pub held: BTreeMap<String, String>,
+}
+
+impl ReaderTask {
+    /// What it does, and which queues it holds back.
+    pub(crate) fn told(&self) -> (String, BTreeMap<String, String>) {
+        let told = lock(&self.told);
+        (told.doing.clone(), told.held.clone())
+    }
+}

@@ -1,0 +1,80 @@
+//! What others know of a partition, whether it runs or not.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use bytes::Bytes;
+use egret_base::sync::lock;
+use egret_log::{Inbox, InboxLimits, LogError, Seq};
+
+use crate::error::QueueError;
+use crate::worker::admission_queue::TenantBufferQuota;
+use crate::worker::submission::Submission;
+
+/// Reads a record of a log.
+pub(crate) type ReadRecord = dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync;
+
+/// The queues of which a partition has tasks to hand out, for claims to ask it before others: a
+/// hint, which may be late.
+#[derive(Debug, Default)]
+pub(crate) struct ReadyQueues(Mutex<HashSet<u32>>);
+
+impl ReadyQueues {
+    pub(crate) fn add(&self, queues: impl Iterator<Item = u32>) {
+        lock(&self.0).extend(queues);
+    }
+
+    pub(crate) fn remove(&self, queue: u32) {
+        lock(&self.0).remove(&queue);
+    }
+
+    /// Whether there are tasks of one of these queues.
+    pub(crate) fn has_any(&self, mut queues: impl Iterator<Item = u32>) -> bool {
+        let ready = lock(&self.0);
+        queues.any(|queue| ready.contains(&queue))
+    }
+}
+
+/// What a partition is called where parts have failed or have a fault that lasts.
+pub(crate) fn part_name(number: usize) -> String {
+    format!("queue/{number:03}")
+}
+
+/// What others know of a partition.
+pub(crate) struct PartitionHandle {
+    pub inbox: Inbox<Submission>,
+    /// What of each tenant waits.
+    pub shares: TenantBufferQuota,
+    /// The queues of which it has tasks to hand out.
+    pub ready: Arc<ReadyQueues>,
+    /// Reads a record of the log, from any thread.
+    pub read: Box<ReadRecord>,
+    /// Why the partition has ended, if it was not stopped.
+    pub failure: OnceLock<QueueError>,
+}
+
+impl PartitionHandle {
+    /// What others know of a partition that could not start: it takes nothing in and has nothing to
+    /// read.
+    pub(crate) fn failed(failure: QueueError) -> Self {
+        let limits = InboxLimits {
+            items_name: "queue.waiting_max",
+            items_max: 0,
+            bytes_name: "queue.waiting_bytes_max",
+            bytes_max: 0,
+        };
+        let shared = Self {
+            shares: TenantBufferQuota::new(limits.bytes_max),
+            inbox: Inbox::new(limits),
+            ready: Arc::default(),
+            read: Box::new(|_| {
+                Err(LogError::Closed {
+                    name: "a partition that could not start",
+                })
+            }),
+            failure: OnceLock::from(failure),
+        };
+        shared.inbox.close();
+        shared
+    }
+}

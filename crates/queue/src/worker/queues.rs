@@ -1,0 +1,98 @@
+//! The handle of the engine, and what it is made of.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use egret_base::{Clock, Condition, Entropy, Limit, TenantShare};
+use egret_outgoing::Destinations;
+use prometheus_client::registry::Registry;
+
+use super::attachment_store::AttachmentStore;
+use super::engine_state::EngineState;
+use super::in_flight::{InFlight, TenantInFlight};
+use super::precedence::SharedRanks;
+use super::queue_handle::tenant_number;
+use crate::config::QueueConfig;
+use crate::metrics::Metrics;
+
+/// What the engine stands on.
+pub struct Options {
+    /// Settings of the queue engine.
+    pub config: QueueConfig,
+    /// Where its files are.
+    pub directory: PathBuf,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where chance comes from.
+    pub entropy: Arc<dyn Entropy>,
+    /// Where callbacks may go; everywhere with `queue.callback_private`.
+    pub destinations: Destinations,
+}
+
+/// The queue engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Queues {
+    pub(crate) inner: Arc<EngineState>,
+}
+
+impl Queues {
+    /// An engine that is not started yet.
+    pub fn new(options: Options, registry: &mut Registry) -> Self {
+        let shelf_share = TenantShare::new(
+            Limit::new(
+                "queue.attachments_bytes_total_max",
+                options.config.attachments_bytes_total_max.bytes(),
+            ),
+            Limit::new(
+                "queue.tenant_attachments_bytes_max",
+                options.config.tenant_attachments_bytes_max.bytes(),
+            ),
+        );
+        let shelf = Arc::new(AttachmentStore::new(&options.directory, shelf_share));
+        let destinations = if options.config.callback_private {
+            Destinations::everything()
+        } else {
+            options.destinations
+        };
+        let ranks = SharedRanks::new(options.config.priority_wait_max.0);
+        let in_flight = InFlight::new(options.clock.clone());
+        Self {
+            inner: Arc::new(EngineState {
+                config: options.config,
+                directory: options.directory,
+                clock: options.clock,
+                entropy: options.entropy,
+                destinations,
+                partitions: Arc::default(),
+                limits: Arc::default(),
+                ranks: Arc::new(ranks),
+                metrics: Arc::new(Metrics::register(registry, shelf.clone())),
+                threads: Mutex::default(),
+                queues: RwLock::default(),
+                schedules: Mutex::default(),
+                callbacks: Mutex::default(),
+                callback_key_lost: Condition::new("queue_callback_key_lost", "callback.key"),
+                callback_key_access: Mutex::default(),
+                shelf,
+                shelf_upkeep: Mutex::default(),
+                making: Arc::default(),
+                next_queue: AtomicU64::new(1),
+                next_partition: AtomicU64::new(0),
+                task_shares: OnceLock::new(),
+                in_flight,
+                stopping: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &QueueConfig {
+        &self.inner.config
+    }
+
+    /// What a tenant has in flight.
+    pub fn in_flight(&self, tenant: &str) -> Arc<TenantInFlight> {
+        self.inner.in_flight.of(tenant_number(tenant))
+    }
+}

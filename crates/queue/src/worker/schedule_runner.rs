@@ -1,0 +1,497 @@
+//! Makes the tasks of schedules whose tick has come.
+//!
+//! A tick whose tenant is at its limit on tasks waits for room: it is logged as a tick whose next
+//! one is itself, so that a schedule has at most one that waits, and has it after a restart too.
+//! Those of one tenant are made in the order of their ticks, whatever they count for: a tick that
+//! has come waits behind those that wait, and one whose task counts for two is not passed over by
+//! those behind it. Tenants do not wait for each other.
+
+mod order;
+
+use std::collections::BTreeMap;
+
+use egret_base::{Condition, CronSchedule, TenantShare, condition};
+use egret_log::{LogError, Seq};
+
+use super::turn::BatchTurn;
+use crate::core::command::Command;
+use crate::core::state::{Schedule, State};
+use crate::error::QueueError;
+use crate::model::MissedTickPolicy;
+use crate::store::schedule::Description;
+use crate::store::{content, record};
+use crate::worker::partition_handle::ReadRecord;
+use crate::worker::partition_handle::part_name;
+
+pub(crate) use crate::core::state::NEVER_MS;
+
+/// A tick has been missed when no task could be made for so long after it, in milliseconds.
+const LATE_MS: u64 = 10_000;
+
+/// Tasks that stand for missed ticks of a schedule, and for those that came while one waited for
+/// room, until it has caught up. What is beyond is left out, also where there is room for a few of
+/// them at a time.
+const MISSED_MAX: u32 = 1_000;
+
+/// Schedules whose made-up ticks are counted. The count of one that is forgotten, as by a restart,
+/// starts at zero.
+const BACKLOGS_MAX: usize = 4_096;
+
+/// Tasks of a schedule in one record, besides those for missed ticks.
+const TICKS_MAX: u32 = 1_000;
+
+/// Schedules looked at in one turn.
+const TURN_SCHEDULES_MAX: usize = 256;
+
+/// Tasks made in one turn, except that one schedule may make more.
+const TURN_TASKS_MAX: u32 = 2_048;
+
+/// Bytes of a record about a tick besides the names in it.
+const RECORD_BYTES_MAX: usize = 64;
+
+/// Expressions kept ready. One is some kilobytes, as it has a byte for each year.
+const RHYTHMS_MAX: usize = 512;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// How long to wait before something is tried again, in milliseconds; ticks that wait for room are
+/// among it.
+const RETRY_MS: u64 = 1_000;
+
+/// How many tasks and bytes a turn may still take.
+pub(crate) struct TickBudget {
+    /// Tasks that the partition may know besides those that it knows.
+    pub tasks: u64,
+    /// What one tenant may have of them.
+    pub share: TenantShare,
+    /// Bytes that records may take.
+    pub bytes: usize,
+}
+
+impl TickBudget {
+    /// Tasks that a tenant may have besides those that it has.
+    fn of_tenant(&self, state: &State, tenant: &str) -> u64 {
+        let own = state.load_of(tenant).tasks;
+        self.share.room(state.load().tasks, own)
+    }
+
+    /// Whether a tenant that has nothing may have a task that counts for so many.
+    fn is_ever_enough(&self, task_load: u32) -> bool {
+        self.share.room(0, 0) >= u64::from(task_load)
+    }
+}
+
+/// What a schedule does when its tick has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TickPlan {
+    tasks: u32,
+    next_ms: u64,
+}
+
+/// Range of missed ticks of a schedule, and the policy for them.
+#[derive(Clone, Copy, Debug)]
+struct MissedTicks {
+    policy: MissedTickPolicy,
+    /// Ticks before this were.
+    until_ms: u64,
+    /// How many ticks in front of these have been made up for.
+    made_up: u32,
+}
+
+/// The ticks of a schedule that are made up for piece by piece, as there was no room for all of
+/// them at once.
+#[derive(Clone, Copy, Debug)]
+struct Backlog {
+    /// The first that is left.
+    tick_ms: u64,
+    /// Ticks before this belong to it: all that come until the schedule has caught up, where one
+    /// waited for room.
+    until_ms: u64,
+    made_up: u32,
+}
+
+/// The first tick after a time, both in Unix milliseconds; [`NEVER_MS`] when there is none.
+pub(crate) fn tick_after(rhythm: &CronSchedule, ms: u64) -> u64 {
+    rhythm.after(ms).unwrap_or(NEVER_MS)
+}
+
+/// Decides on the ticks from `tick_ms` up to now, of which at most `most` get tasks. `next_ms` is
+/// not after now when there are more.
+fn due(rhythm: &CronSchedule, late: MissedTicks, tick_ms: u64, now_ms: u64, most: u32) -> TickPlan {
+    let (mut made_up, mut next_ms) = (0, tick_ms);
+    let is_missed = |ms: u64| ms < late.until_ms && ms <= now_ms;
+    let made_up_max = MISSED_MAX.saturating_sub(late.made_up);
+    if is_missed(next_ms) {
+        if late.policy == MissedTickPolicy::All {
+            while is_missed(next_ms) && made_up < made_up_max.min(most) {
+                made_up += 1;
+                next_ms = tick_after(rhythm, next_ms);
+            }
+        }
+        if late.policy != MissedTickPolicy::All || made_up == made_up_max {
+            next_ms = tick_after(rhythm, late.until_ms.min(now_ms + 1) - 1);
+        }
+    }
+    let mut in_time = 0;
+    while !is_missed(next_ms) && next_ms <= now_ms && in_time < TICKS_MAX.min(most - made_up) {
+        in_time += 1;
+        next_ms = tick_after(rhythm, next_ms);
+    }
+    let stands = u32::from(late.policy == MissedTickPolicy::One && is_missed(tick_ms));
+    TickPlan {
+        tasks: (made_up + in_time).max(stands),
+        next_ms,
+    }
+}
+
+/// A schedule that is retried later, because its record could not be read.
+#[derive(Clone, Copy)]
+struct BackedOffSchedule {
+    since_ms: u64,
+    again_ms: u64,
+}
+
+pub(crate) struct ScheduleRunner {
+    /// Those needed of late, by the records of their schedules.
+    rhythms: BTreeMap<u64, (CronSchedule, MissedTickPolicy)>,
+    /// By the records of the schedules.
+    aside: BTreeMap<u64, BackedOffSchedule>,
+    /// By the records of the schedules.
+    backlogs: BTreeMap<u64, Backlog>,
+    /// When tasks could last be made; `None`: not since the start.
+    able_ms: Option<u64>,
+    /// Ticks before this were missed.
+    missed_until_ms: u64,
+    /// Nothing is done before this.
+    rest_until_ms: u64,
+    /// When it is looked next whether there is room for ticks that wait for it.
+    room_again_ms: u64,
+    /// The records of some schedules cannot be read.
+    unreadable: Condition,
+}
+
+/// A schedule whose tick has come.
+struct DueSchedule {
+    tenant: String,
+    name: String,
+    record: u64,
+    tick_ms: u64,
+    /// Whether it came before and has waited for room since.
+    has_waited: bool,
+    /// What one of its tasks counts for: two with a callback.
+    task_load: u32,
+}
+
+fn schedule_tick(tenant: &str, name: &str, schedule: &Schedule) -> DueSchedule {
+    DueSchedule {
+        tenant: tenant.to_owned(),
+        name: name.to_owned(),
+        record: schedule.record,
+        tick_ms: schedule.next_ms,
+        has_waited: schedule.waits_for_room(),
+        task_load: 1 + u32::from(schedule.callback),
+    }
+}
+
+/// The tick of a schedule whose tenant has no room for its task waits until there is some. It
+/// stands for those that come meanwhile, unless each is to be made up for.
+fn wait_for_room(come: &DueSchedule) -> TickPlan {
+    let reason = format_args!("schedule {}: queue.tenant_tasks_max is reached", come.name);
+    let message = "a tenant has reached its task limit: runs of its schedules wait";
+    condition::occur("queue_ticks_waiting", &come.tenant, reason, message);
+    TickPlan {
+        tasks: 0,
+        next_ms: come.tick_ms,
+    }
+}
+
+impl ScheduleRunner {
+    pub(crate) fn new(partition: usize) -> Self {
+        Self {
+            rhythms: BTreeMap::new(),
+            aside: BTreeMap::new(),
+            backlogs: BTreeMap::new(),
+            able_ms: None,
+            missed_until_ms: 0,
+            rest_until_ms: 0,
+            room_again_ms: 0,
+            unreadable: Condition::new("queue_schedules_unreadable", part_name(partition)),
+        }
+    }
+
+    /// When the next tick is to be dealt with, in Unix milliseconds.
+    pub(crate) fn next_due_ms(&self, state: &State) -> Option<u64> {
+        let mut awake = state.ticks();
+        let first = awake.find(|(_, _, schedule)| !self.aside.contains_key(&schedule.record));
+        let first = first.map(|(_, _, schedule)| schedule.next_ms);
+        let again = self.aside.values().map(|aside| aside.again_ms).min();
+        let room_again = state.tenants_with_waiting_ticks().next();
+        let room_again = room_again.map(|_| self.room_again_ms);
+        let soonest = first.into_iter().chain(again).chain(room_again).min();
+        soonest.map(|due_ms| due_ms.max(self.rest_until_ms))
+    }
+
+    /// Whether a tick has come that is to be dealt with now.
+    pub(crate) fn are_due(&self, state: &State, now_ms: u64) -> bool {
+        let due_ms = self.next_due_ms(state);
+        due_ms.is_some_and(|due_ms| due_ms <= now_ms)
+    }
+
+    /// Moves the schedules after a step of the clock. Where the time has gone back by more than a
+    /// day, schedules tick again from the present time on, as their next tick may be years ahead;
+    /// by less, ticks that have come do not come again.
+    pub(crate) fn step(&mut self, turn: &mut BatchTurn<'_>, by_ms: i64, read: &ReadRecord) {
+        let now_ms = turn.now.as_millis_unsigned();
+        self.able_ms = self.able_ms.map(|able_ms| able_ms.min(now_ms));
+        self.missed_until_ms = self.missed_until_ms.min(now_ms);
+        self.rest_until_ms = self.rest_until_ms.min(now_ms);
+        self.room_again_ms = self.room_again_ms.min(now_ms);
+        for aside in self.aside.values_mut() {
+            aside.since_ms = aside.since_ms.min(now_ms);
+            aside.again_ms = aside.again_ms.min(now_ms);
+        }
+        if by_ms > -DAY_MS {
+            return;
+        }
+        let known = turn.state.schedules();
+        let known: Vec<DueSchedule> = known
+            .filter(|(_, _, it)| !it.paused && it.next_ms != NEVER_MS)
+            .map(|(tenant, name, it)| schedule_tick(tenant, name, it))
+            .collect();
+        for DueSchedule {
+            tenant,
+            name,
+            record,
+            tick_ms,
+            has_waited,
+            ..
+        } in known
+        {
+            if let Err(error) = self.learn(record, read) {
+                tracing::warn!(name, tenant, %error, "cannot read a schedule after the clock was set back; its next run stays as it was");
+                continue;
+            }
+            // A tick that has waited for room goes on waiting.
+            let next_ms = if has_waited {
+                now_ms
+            } else {
+                tick_after(&self.rhythms[&record].0, now_ms)
+            };
+            if next_ms < tick_ms {
+                let paused = turn.run(&Command::PauseSchedule {
+                    tenant: &tenant,
+                    name: &name,
+                    paused: false,
+                    next_ms,
+                });
+                debug_assert!(paused.is_ok(), "the schedule was just there");
+            }
+        }
+    }
+
+    /// Makes the tasks of ticks that have come, as many as there is room for. What does not fit is
+    /// made in turns to come.
+    pub(crate) fn run(&mut self, turn: &mut BatchTurn<'_>, room: &TickBudget, read: &ReadRecord) {
+        let now_ms = turn.now.as_millis_unsigned();
+        let is_due = |due_ms: u64| due_ms <= now_ms;
+        if room.tasks == 0 {
+            self.rest_until_ms = now_ms + RETRY_MS;
+            return;
+        }
+        self.rest_until_ms = 0;
+        if self.able_ms.is_none_or(|able| now_ms > able + LATE_MS) {
+            self.missed_until_ms = now_ms.saturating_sub(LATE_MS);
+        }
+        self.able_ms = Some(now_ms);
+        if !self.next_due_ms(turn.state).is_some_and(is_due) {
+            return;
+        }
+        let again = self.take_retries(now_ms);
+        let looks_for_room = is_due(self.room_again_ms);
+        let come = self.in_order(turn.state, room, now_ms, looks_for_room);
+        let waited = come.iter().filter(|come| come.has_waited).count();
+        let mut behind = order::loads(&come);
+        let (mut made, mut has_made_up) = (0, false);
+        for come in &come {
+            let left = room.tasks.saturating_sub(u64::from(made));
+            let bytes = come.tenant.len() + come.name.len() + RECORD_BYTES_MAX;
+            // The first always fits: it is alone in the batch.
+            let fits = turn.batch.is_empty() || turn.batch.bytes_with(bytes) <= room.bytes;
+            if left == 0 {
+                self.rest_until_ms = now_ms + RETRY_MS;
+                return;
+            }
+            if made >= TURN_TASKS_MAX || !fits {
+                return;
+            }
+            let load = u64::from(come.task_load);
+            let behind = behind.entry(&*come.tenant).or_default();
+            *behind = behind.saturating_sub(load);
+            let most = (left / load).min(self.most(turn.state, room, come, *behind));
+            if most == 0 && come.has_waited {
+                continue;
+            }
+            let most = u32::try_from(most).unwrap_or(u32::MAX);
+            let due = match self.learn(come.record, read) {
+                Ok(()) => self.due_with_room(come, again.get(&come.record), now_ms, most),
+                Err(error) => match self.put_aside(come, again.get(&come.record), error, now_ms) {
+                    Some(due) => due,
+                    None => continue,
+                },
+            };
+            let ticked = turn.run(&Command::Tick {
+                tenant: &come.tenant,
+                name: &come.name,
+                tick_ms: come.tick_ms,
+                next_ms: due.next_ms,
+                tasks: due.tasks,
+            });
+            debug_assert!(ticked.is_ok(), "the schedule was just there");
+            made += due.tasks * come.task_load;
+            has_made_up |= come.has_waited;
+        }
+        if looks_for_room && !(has_made_up && waited == TURN_SCHEDULES_MAX) {
+            self.room_again_ms = now_ms + RETRY_MS;
+        }
+        if self.aside.is_empty() {
+            self.unreadable.recover("schedules can be read again");
+        }
+    }
+
+    /// Takes the backed off schedules whose retry is due, by the numbers of their records.
+    /// Schedules that were deleted meanwhile are dropped with them.
+    fn take_retries(&mut self, now_ms: u64) -> BTreeMap<u64, BackedOffSchedule> {
+        let is_due = |aside: &BackedOffSchedule| aside.again_ms <= now_ms;
+        let due = self.aside.iter().filter(|(_, aside)| is_due(aside));
+        let due = due.map(|(seq, aside)| (*seq, *aside)).collect();
+        self.aside.retain(|_, aside| !is_due(aside));
+        due
+    }
+
+    /// Decides on a schedule whose record is known and whose tenant has room for `most` tasks.
+    /// Without any, the tick waits, unless it was missed and is left out.
+    fn due_with_room(
+        &mut self,
+        come: &DueSchedule,
+        aside: Option<&BackedOffSchedule>,
+        now_ms: u64,
+        most: u32,
+    ) -> TickPlan {
+        let (rhythm, policy) = &self.rhythms[&come.record];
+        let late = self.late(come, *policy, aside, now_ms);
+        let due = due(rhythm, late, come.tick_ms, now_ms, most.max(1));
+        if most == 0 && due.tasks > 0 {
+            return wait_for_room(come);
+        }
+        self.note_backlog(come.record, late, due, now_ms);
+        due
+    }
+
+    /// Which ticks of a schedule were missed.
+    fn late(
+        &self,
+        come: &DueSchedule,
+        policy: MissedTickPolicy,
+        aside: Option<&BackedOffSchedule>,
+        now_ms: u64,
+    ) -> MissedTicks {
+        // What came while the record could not be read was missed as well.
+        let unread = aside.is_some_and(|aside| now_ms > aside.since_ms + LATE_MS);
+        let until_ms = match (come.has_waited, unread) {
+            (true, _) => NEVER_MS,
+            (false, true) => now_ms.saturating_sub(LATE_MS),
+            (false, false) => self.missed_until_ms,
+        };
+        let backlog = self.backlogs.get(&come.record);
+        let backlog = backlog.filter(|backlog| backlog.tick_ms == come.tick_ms);
+        MissedTicks {
+            policy: match (come.has_waited, policy) {
+                // The tick that has waited was not missed: it stands for those that came meanwhile.
+                (true, MissedTickPolicy::Skip) => MissedTickPolicy::One,
+                (_, policy) => policy,
+            },
+            until_ms: backlog.map_or(until_ms, |backlog| until_ms.max(backlog.until_ms)),
+            made_up: backlog.map_or(0, |backlog| backlog.made_up),
+        }
+    }
+
+    /// Counts what has been made up for where some is left, so that it ends at [`MISSED_MAX`].
+    fn note_backlog(&mut self, record: u64, late: MissedTicks, due: TickPlan, now_ms: u64) {
+        let is_left = due.next_ms < late.until_ms && due.next_ms <= now_ms;
+        if late.policy != MissedTickPolicy::All || !is_left {
+            self.backlogs.remove(&record);
+            return;
+        }
+        if self.backlogs.len() >= BACKLOGS_MAX {
+            self.backlogs.pop_first();
+        }
+        let backlog = Backlog {
+            tick_ms: due.next_ms,
+            until_ms: late.until_ms,
+            made_up: late.made_up + due.tasks,
+        };
+        self.backlogs.insert(record, backlog);
+    }
+
+    /// Backs off from a schedule that cannot be read now. One that can never be read is paused.
+    fn put_aside(
+        &mut self,
+        come: &DueSchedule,
+        aside: Option<&BackedOffSchedule>,
+        error: QueueError,
+        now_ms: u64,
+    ) -> Option<TickPlan> {
+        let (name, tenant) = (&come.name, &come.tenant);
+        match error {
+            // It was put in this turn and can be read in the next one.
+            QueueError::Log(LogError::Ahead { .. }) => None,
+            QueueError::Log(error) => {
+                let reason = format_args!("{name} of tenant {tenant}: {error}");
+                self.unreadable
+                    .fail(reason, "cannot read a schedule; retrying");
+                let aside = BackedOffSchedule {
+                    since_ms: aside.map_or(now_ms, |aside| aside.since_ms),
+                    again_ms: now_ms + RETRY_MS,
+                };
+                self.aside.insert(come.record, aside);
+                None
+            }
+            error => {
+                tracing::error!(name, tenant, %error, "a schedule is invalid and runs no more: put it again");
+                Some(TickPlan {
+                    tasks: 0,
+                    next_ms: NEVER_MS,
+                })
+            }
+        }
+    }
+
+    /// Sees to it that the expression in a schedule's record is known.
+    fn learn(&mut self, record: u64, read: &ReadRecord) -> Result<(), QueueError> {
+        if self.rhythms.contains_key(&record) {
+            return Ok(());
+        }
+        let described = describe(record, read)?;
+        if self.rhythms.len() >= RHYTHMS_MAX {
+            self.rhythms.pop_first();
+        }
+        self.rhythms.insert(record, described);
+        Ok(())
+    }
+}
+
+fn describe(seq: u64, read: &ReadRecord) -> Result<(CronSchedule, MissedTickPolicy), QueueError> {
+    let record = read(Seq(seq))?;
+    let Command::PutSchedule(put) = record::decode(&record)? else {
+        return Err(QueueError::Invalid {
+            what: "schedule",
+            reason: format!("record {seq} does not hold a schedule"),
+        });
+    };
+    let description = Description::take(content::take(put.task.content)?.private.schedule)?;
+    let rhythm = CronSchedule::new(description.cron, description.time_zone)?;
+    Ok((rhythm, description.missed))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,334 @@
+//! What is handed to partitions: batches of new tasks and of reports, prepared by the caller's
+//! thread so that the partition's thread has little left to do.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::core::command::{Defer, Enqueue, TaskReport};
+use crate::core::state::TaskLoad;
+use crate::error::QueueError;
+use crate::model::{Lease, TaskOptions};
+use crate::worker::session::WorkSession;
+use crate::worker::sinks::{ProduceSink, ReportSink};
+use crate::worker::turn::BatchTurn;
+
+/// A place in the bytes of a batch.
+pub(crate) type Span = Range<u32>;
+
+/// A new task, checked and laid out.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub number: u64,
+    pub queue: u32,
+    pub shard: u16,
+    pub priority: u8,
+    pub callback: bool,
+    pub run_at_ms: u64,
+    pub delay_ms: u64,
+    pub key: u128,
+    pub unique: Option<(u128, u64)>,
+    pub origin: Option<(u128, u64)>,
+    pub options: TaskOptions,
+    pub tags: Span,
+    pub after: Span,
+    pub content: Span,
+}
+
+impl Item {
+    /// The item of a command, with its bytes.
+    pub(crate) fn of(task: &Enqueue<'_>) -> (Vec<Item>, Vec<u8>) {
+        let bytes = [task.tags, task.after, task.content].concat();
+        let tags = task.tags.len() as u32;
+        let after = tags + task.after.len() as u32;
+        let item = Item {
+            number: 0,
+            queue: task.queue,
+            shard: task.shard,
+            priority: task.priority,
+            callback: task.callback,
+            run_at_ms: task.run_at_ms,
+            delay_ms: task.delay_ms,
+            key: task.key,
+            unique: task.unique,
+            origin: task.origin,
+            options: task.options,
+            tags: 0..tags,
+            after: tags..after,
+            content: after..bytes.len() as u32,
+        };
+        (vec![item], bytes)
+    }
+
+    /// Bytes that its record holds of it.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        let spans = [&self.tags, &self.after, &self.content];
+        spans
+            .map(|span| u64::from(span.end - span.start))
+            .iter()
+            .sum()
+    }
+
+    /// What its tenant comes to have with it: its callback counts from the beginning.
+    pub(crate) fn load(&self) -> TaskLoad {
+        TaskLoad {
+            tasks: 1 + u64::from(self.callback),
+            bytes: self.record_bytes(),
+        }
+    }
+
+    /// The command for it.
+    pub(crate) fn command<'a>(&self, bytes: &'a [u8]) -> Enqueue<'a> {
+        Enqueue {
+            queue: self.queue,
+            shard: self.shard,
+            priority: self.priority,
+            run_at_ms: self.run_at_ms,
+            delay_ms: self.delay_ms,
+            key: self.key,
+            unique: self.unique,
+            origin: self.origin,
+            options: self.options,
+            tags: slice(bytes, &self.tags),
+            callback: self.callback,
+            after: slice(bytes, &self.after),
+            content: slice(bytes, &self.content),
+        }
+    }
+}
+
+/// The part of a batch's bytes.
+pub(crate) fn slice<'a>(bytes: &'a [u8], span: &Span) -> &'a [u8] {
+    &bytes[span.start as usize..span.end as usize]
+}
+
+/// How the tasks of a batch belong together.
+pub(crate) enum Grouping {
+    /// Each is made or refused by itself.
+    Separate,
+    /// All are made or none; for each task the places of earlier ones that it waits for.
+    Chain(Vec<Vec<u32>>),
+    /// They were promised, see [`crate::worker::chain`]: no limit refuses them any more.
+    Promised,
+}
+
+impl Grouping {
+    fn link_count(&self) -> usize {
+        match self {
+            Grouping::Chain(links) => links.iter().map(Vec::len).sum(),
+            Grouping::Separate | Grouping::Promised => 0,
+        }
+    }
+}
+
+/// New tasks of one caller for one partition.
+pub(crate) struct EnqueueBatch {
+    pub grouping: Grouping,
+    pub tenant: u32,
+    pub items: Vec<Item>,
+    pub bytes: Arc<Vec<u8>>,
+    pub sink: Arc<dyn ProduceSink>,
+}
+
+/// A worker's report on a task, without its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportKind {
+    /// It is done; with a result.
+    Complete,
+    /// It failed; with an error.
+    Fail {
+        /// Trying again cannot help.
+        permanent: bool,
+    },
+    /// It is given back.
+    Defer {
+        /// Delay before the task is ready again, in milliseconds.
+        delay_ms: u64,
+        /// Why; with a reason for [`Defer::Nack`].
+        how: Defer,
+    },
+    /// It is still being worked on; zero: for the lease time of its queue.
+    Heartbeat {
+        /// The lease lasts so long from now.
+        lease_ms: u64,
+    },
+}
+
+/// A report, checked and laid out.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub number: u64,
+    pub lease: Lease,
+    pub said: ReportKind,
+    /// Of a completion: whether its content begins with the manifest of attachments.
+    pub attached: bool,
+    pub content: Span,
+}
+
+impl Report {
+    pub(crate) fn held<'a>(&self, bytes: &'a [u8]) -> TaskReport<'a> {
+        TaskReport {
+            number: self.lease.number,
+            token: self.lease.token,
+            content: slice(bytes, &self.content),
+        }
+    }
+}
+
+/// Decides by a queue's name whether a caller may touch its tasks.
+pub type QueueFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Reports of one caller for one partition.
+pub(crate) struct ReportBatch {
+    pub tenant: u32,
+    /// The same by name: a lease is good for its tenant only.
+    pub owner: Box<str>,
+    /// The queues whose tasks the caller may report on; `None`: all of the tenant's.
+    pub filter: Option<QueueFilter>,
+    pub items: Vec<Report>,
+    pub bytes: Arc<Vec<u8>>,
+    pub sink: Arc<dyn ReportSink>,
+}
+
+/// A batch whose submitter must get an answer in any case.
+pub(crate) trait Rejectable {
+    /// Reports to the sink that nothing of the batch was done.
+    fn refuse(&self, error: &QueueError);
+}
+
+impl Rejectable for EnqueueBatch {
+    fn refuse(&self, error: &QueueError) {
+        let outcomes = self
+            .items
+            .iter()
+            .map(|item| (item.number, Err(error.clone())));
+        self.sink.outcomes(&outcomes.collect::<Vec<_>>());
+    }
+}
+
+impl Rejectable for ReportBatch {
+    fn refuse(&self, error: &QueueError) {
+        let outcomes = self
+            .items
+            .iter()
+            .map(|item| (item.number, Err(error.clone())));
+        self.sink.reported(&outcomes.collect::<Vec<_>>());
+    }
+}
+
+/// A batch that is being worked on: dropped before it is answered, by a panic, it is refused.
+pub(crate) struct ReplyGuard<B: Rejectable>(pub Option<B>);
+
+impl<B: Rejectable> ReplyGuard<B> {
+    pub(crate) fn get(&self) -> &B {
+        self.0.as_ref().expect("answering consumes the guard")
+    }
+
+    pub(crate) fn answered(mut self) -> B {
+        self.0.take().expect("answering consumes the guard")
+    }
+}
+
+impl<B: Rejectable> Drop for ReplyGuard<B> {
+    fn drop(&mut self) {
+        if let Some(batch) = &self.0 {
+            batch.refuse(&QueueError::Stopping);
+        }
+    }
+}
+
+/// Something to be done in a partition's turn. What it returns is called when that is committed, or
+/// with the error that it was not.
+pub(crate) type TurnJob = Box<dyn FnOnce(&mut BatchTurn<'_>) -> OnCommit + Send>;
+
+/// Called with the result of the turn's commit.
+pub(crate) type OnCommit = Box<dyn FnOnce(Result<(), QueueError>) + Send>;
+
+/// What waits for a partition.
+pub(crate) enum Submission {
+    Enqueue(EnqueueBatch),
+    Report(ReportBatch),
+    /// A worker is there, or has room for more.
+    Credits(Arc<WorkSession>),
+    /// A worker is gone; the answer comes when nothing will be pushed to it any more.
+    Detach(Arc<WorkSession>, Option<OnCommit>),
+    /// A worker that takes what is there now and no more; the answer comes after the tasks.
+    Once(Arc<WorkSession>, OnCommit),
+    /// A worker has said that it has no room any more; the answer comes when nothing will be pushed
+    /// to it until it says otherwise.
+    Drain(Arc<WorkSession>, OnCommit),
+    /// The answer comes when everything committed before is durable.
+    Sync(OnCommit),
+    /// Something of this queue may be handed out.
+    Consider(u32),
+    Ask(TurnJob),
+}
+
+/// The record of a new task without tags, other tasks and content, at most, and what the log adds.
+const TASK_BYTES_MAX: usize = 192;
+
+/// An id of a task that another waits for.
+const TASK_ID_BYTES: usize = 16;
+
+/// The record of a report without result or error, at most, and what the log adds.
+const REPORT_BYTES_MAX: usize = 64;
+
+/// Tenant number of requests that belong to no tenant.
+pub(crate) const NO_TENANT: u32 = 0;
+
+/// Whose the turns of questions are, so that these do not hold up what workers say of their room.
+pub(crate) const ASKING: u32 = u32::MAX;
+
+/// Items that a question counts for: some look at thousands of tasks.
+const ASK_WEIGHT: usize = 16;
+
+impl Submission {
+    pub(crate) fn tenant(&self) -> u32 {
+        match self {
+            Submission::Enqueue(batch) => batch.tenant,
+            Submission::Report(batch) => batch.tenant,
+            _ => NO_TENANT,
+        }
+    }
+
+    /// In whose turn it comes.
+    pub(crate) fn line(&self) -> u32 {
+        match self {
+            Submission::Ask(_) => ASKING,
+            other => other.tenant(),
+        }
+    }
+
+    /// Bytes of memory that it takes while it waits.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Submission::Enqueue(batch) => batch.bytes.len() + batch.items.len() * size_of::<Item>(),
+            Submission::Report(batch) => {
+                batch.bytes.len() + batch.items.len() * size_of::<Report>()
+            }
+            _ => size_of::<Submission>(),
+        }
+    }
+
+    /// Bytes of records that it may cause, at most; of an [`TurnJob`], which is one record, not
+    /// known.
+    pub(crate) fn record_bytes(&self) -> usize {
+        match self {
+            Submission::Enqueue(batch) => {
+                let ids_bytes = batch.grouping.link_count() * TASK_ID_BYTES;
+                batch.bytes.len() + ids_bytes + batch.items.len() * TASK_BYTES_MAX
+            }
+            Submission::Report(batch) => batch.bytes.len() + batch.items.len() * REPORT_BYTES_MAX,
+            _ => 0,
+        }
+    }
+
+    /// How much of a partition's turn it takes: new tasks, reports, or one.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Submission::Enqueue(batch) => batch.items.len(),
+            Submission::Report(batch) => batch.items.len(),
+            Submission::Ask(_) => ASK_WEIGHT,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What all tenants share of a partition, and how much of it one of them may take.
+
+use std::path::Path;
+
+use egret_base::{Limit, LimitExceeded, TenantShare};
+
+use crate::config::QueueConfig;
+use crate::core::state::{State, TaskLoad};
+
+/// What a partition takes in of tasks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskShares {
+    pub tasks: TenantShare,
+    pub bytes: TenantShare,
+}
+
+impl TaskShares {
+    /// Lets the tenant of a queue have `more`.
+    ///
+    /// # Errors
+    /// The limit in its way.
+    pub(crate) fn check(
+        &self,
+        state: &State,
+        queue: u32,
+        more: TaskLoad,
+    ) -> Result<(), LimitExceeded> {
+        let (all, own) = (state.load(), state.load_of_queue(queue));
+        self.tasks.check(all.tasks, own.tasks, more.tasks)?;
+        self.bytes.check(all.bytes, own.bytes, more.bytes)
+    }
+}
+
+/// Tasks that a partition can know: the rows of its tables have 32-bit numbers.
+const TASKS_MAX: u64 = 1 << 31;
+
+/// Tasks that one of `partitions` may know, and those of one tenant.
+pub(crate) fn task_shares(
+    config: &QueueConfig,
+    partitions: usize,
+    volume_bytes: u64,
+) -> TaskShares {
+    let partitions = partitions as u64;
+    let part = |tasks: u64| (tasks / partitions).clamp(1, TASKS_MAX);
+    let one = match config.tenant_tasks_max {
+        0 => 0,
+        max => part(max),
+    };
+    let bytes = match config.tasks_bytes_max.bytes() {
+        0 => volume_bytes,
+        max => max,
+    };
+    let part_bytes = |bytes: u64| (bytes / partitions).max(1);
+    let one_bytes = match config.tenant_tasks_bytes_max.bytes() {
+        0 => 0,
+        max => part_bytes(max),
+    };
+    TaskShares {
+        tasks: TenantShare::new(
+            Limit::new("queue.tasks_max", part(config.tasks_max)),
+            Limit::new("queue.tenant_tasks_max", one),
+        ),
+        bytes: TenantShare::new(
+            Limit::new("queue.tasks_bytes_max", part_bytes(bytes)),
+            Limit::new("queue.tenant_tasks_bytes_max", one_bytes),
+        ),
+    }
+}
+
+/// The size of the file system that has a directory; without end where that cannot be found out.
+pub(crate) fn volume_bytes(directory: &Path) -> u64 {
+    let volume = rustix::fs::statvfs(directory);
+    volume.map_or(u64::MAX, |volume| {
+        volume.f_blocks.saturating_mul(volume.f_frsize)
+    })
+}

@@ -1,0 +1,345 @@
+//! A task as people see it, put together from the partition's index and the log.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::core::command::{Command, Enqueue};
+use crate::core::entry::{Entry, TaskState};
+use crate::core::slab::SlotIndex;
+use crate::core::state::{PastAttempt, State};
+use crate::error::QueueError;
+use crate::model::{AttemptEnd, TaskId};
+use crate::store::attachment::{Attachment, take_manifest};
+use crate::store::content::{self, Content, Format};
+use crate::store::record;
+
+/// How much of a task is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// All fields of the task.
+    Whole,
+    /// Without payload and result.
+    Brief,
+}
+
+/// An attempt at a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptView {
+    /// Number of the attempt, from 1.
+    pub number: u16,
+    /// Name of the worker that held the task.
+    pub worker: String,
+    /// Start of the attempt, in Unix milliseconds.
+    pub started_ms: u64,
+    /// Unix milliseconds; zero while it runs.
+    pub ended_ms: u64,
+    /// How it ended; empty while it runs.
+    pub outcome: &'static str,
+    /// What the worker said.
+    pub error: String,
+}
+
+/// A task as people see it. Times are Unix milliseconds, zero where they do not apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskView {
+    /// Id of the task.
+    pub id: TaskId,
+    /// Name of the task's queue.
+    pub queue: String,
+    /// Where it is in its life.
+    pub state: TaskState,
+    /// Priority from 0 to 9.
+    pub priority: u8,
+    /// Ordering key; empty for a task without one.
+    pub ordering_key: String,
+    /// When it becomes ready.
+    pub run_at_ms: u64,
+    /// When its lease ends.
+    pub lease_until_ms: u64,
+    /// When it ended, in Unix milliseconds.
+    pub ended_ms: u64,
+    /// Attempts that have begun so far.
+    pub attempts: u16,
+    /// Attempts before it is dead.
+    pub max_attempts: u16,
+    /// The last ones, oldest first.
+    pub history: Vec<AttemptView>,
+    /// What is to be worked on.
+    pub payload: Vec<u8>,
+    /// What the payload is.
+    pub format: Format,
+    /// What came of it.
+    pub result: Vec<u8>,
+    /// What the result is.
+    pub result_format: Format,
+    /// What came of it beside.
+    pub attachments: Vec<Attachment>,
+    /// The token of the lease that completed it.
+    pub(crate) completed_by: u64,
+    /// Of the last attempt that failed, unless the task is completed; of a task that was cancelled
+    /// for another one's sake, which one.
+    pub error: String,
+    /// For people to find it by.
+    pub tags: Vec<String>,
+    /// Metadata, as names and values.
+    pub metadata: BTreeMap<String, String>,
+    /// W3C trace context: `traceparent`.
+    pub traceparent: String,
+    /// W3C trace context: `tracestate`.
+    pub tracestate: String,
+    /// URL that is called when the task has ended.
+    pub callback_url: String,
+    /// The tasks it still waits for.
+    pub after: Vec<TaskId>,
+    /// Unique key; empty for a task without one.
+    pub unique_key: String,
+}
+
+impl TaskView {
+    /// Bytes of its texts: keys, tags, metadata, errors.
+    pub(crate) fn carried_bytes(&self) -> usize {
+        let history = self
+            .history
+            .iter()
+            .map(|attempt| attempt.error.len() + attempt.worker.len());
+        let metadata = self
+            .metadata
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        let texts = [
+            &self.ordering_key,
+            &self.error,
+            &self.traceparent,
+            &self.tracestate,
+            &self.callback_url,
+            &self.unique_key,
+        ];
+        history.sum::<usize>()
+            + metadata.sum::<usize>()
+            + self.tags.iter().map(String::len).sum::<usize>()
+            + texts.iter().map(|text| text.len()).sum::<usize>()
+    }
+}
+
+/// What the partition knows of a task, taken in its turn.
+pub(crate) struct TaskSnapshot {
+    id: TaskId,
+    pub entry: Entry,
+    queue: String,
+    tags: Vec<u8>,
+    worker: String,
+    max_attempts: u16,
+    pasts: Vec<(PastAttempt, String)>,
+    after: Vec<TaskId>,
+}
+
+impl TaskSnapshot {
+    pub(crate) fn of(state: &State, place: SlotIndex) -> Option<Self> {
+        let entry = *state.entry(place);
+        Some(Self {
+            id: state.id_of(place),
+            queue: state.queue_with(entry.queue)?.name.to_string(),
+            tags: state.tags(entry.tags).to_vec(),
+            worker: state.worker(entry.worker).to_owned(),
+            max_attempts: state.max_attempts(place),
+            pasts: state
+                .pasts(place)
+                .map(|past| (*past, state.worker(past.worker).to_owned()))
+                .collect(),
+            after: state.waits_for(entry.number).to_vec(),
+            entry,
+        })
+    }
+}
+
+/// The task that a record makes.
+pub(crate) fn task_of(record: &[u8]) -> Result<Option<Enqueue<'_>>, QueueError> {
+    Ok(match record::decode(record)? {
+        Command::Enqueue(task) => Some(task),
+        Command::PutSchedule(schedule) => Some(schedule.task),
+        _ => None,
+    })
+}
+
+/// What the record of a completion says: the attachments, and the result after its format.
+fn outcome(record: &[u8]) -> Result<(Vec<Attachment>, &[u8]), QueueError> {
+    Ok(match record::decode(record)? {
+        Command::CompleteAttached(held) => take_manifest(held.content)?,
+        Command::Complete(held) => (Vec::new(), held.content),
+        _ => (Vec::new(), &[]),
+    })
+}
+
+/// Why a task was cancelled that waited for another one.
+fn unmet(record: &[u8]) -> Result<Option<String>, QueueError> {
+    Ok(match record::decode(record)? {
+        Command::Resolve { task, .. } => Some(format!(
+            "task {task}, which this task depends on, was not completed: it is dead, cancelled, \
+             deleted or unknown"
+        )),
+        _ => None,
+    })
+}
+
+/// The words of a worker in the record of its report.
+fn words(record: &[u8]) -> Result<&[u8], QueueError> {
+    Ok(match record::decode(record)? {
+        Command::Fail { held, .. }
+        | Command::Defer { held, .. }
+        | Command::Heartbeat { held, .. } => held.content,
+        _ => &[],
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Reads a record; `None` when it has gone.
+pub(crate) type RecordReader<'a> = &'a dyn Fn(u64) -> Result<Option<Bytes>, QueueError>;
+
+/// Puts a view together; `None` when the records of the task have gone.
+pub(crate) fn view(
+    sight: TaskSnapshot,
+    detail: Detail,
+    read: RecordReader<'_>,
+) -> Result<Option<TaskView>, QueueError> {
+    let Some(record) = read(sight.entry.record)? else {
+        return Ok(None);
+    };
+    let task = task_of(&record)?.unwrap_or_default();
+    let carried = content::take(task.content)?;
+    let history = sight.history(read)?;
+    let entry = &sight.entry;
+    let reason = match entry.state {
+        TaskState::Cancelled if entry.token != 0 => read(entry.token)?,
+        _ => None,
+    };
+    let reason = reason.map_or(Ok(None), |record| unmet(&record))?;
+    let result = match (entry.state, detail) {
+        (TaskState::Completed, Detail::Whole) => read(entry.token)?,
+        _ => None,
+    };
+    let nothing = (Vec::new(), &[][..]);
+    let (attachments, result) = result.as_deref().map_or(Ok(nothing), outcome)?;
+    let at = |wanted: bool| if wanted { entry.at_ms } else { 0 };
+    let view = TaskView {
+        id: sight.id,
+        queue: sight.queue,
+        state: entry.state,
+        priority: entry.priority,
+        run_at_ms: at(entry.state == TaskState::Delayed),
+        lease_until_ms: at(entry.state == TaskState::Leased),
+        ended_ms: at(entry.state.has_ended()),
+        attempts: entry.attempts,
+        max_attempts: sight.max_attempts,
+        error: match entry.state {
+            TaskState::Completed => String::new(),
+            _ => reason.unwrap_or_else(|| last_error(&history)),
+        },
+        history,
+        result_format: match result.first() {
+            Some(1) => Format::Json,
+            _ => Format::Bytes,
+        },
+        result: result.get(1..).unwrap_or_default().to_vec(),
+        attachments,
+        completed_by: entry.ended_by(),
+        tags: content::tags(&sight.tags).map(str::to_owned).collect(),
+        after: sight.after,
+        ..carried_view(sight.id, &carried)
+    };
+    Ok(Some(match detail {
+        Detail::Whole => view,
+        Detail::Brief => TaskView {
+            payload: Vec::new(),
+            ..view
+        },
+    }))
+}
+
+/// Why an attempt failed of which no worker has said anything.
+fn unsaid(end: AttemptEnd) -> &'static str {
+    match end {
+        AttemptEnd::LeaseExpired => "the lease expired: no heartbeat came in time",
+        AttemptEnd::TimedOut => "the attempt took longer than the task's timeout",
+        _ => "",
+    }
+}
+
+fn last_error(history: &[AttemptView]) -> String {
+    let mut latest = history.iter().rev();
+    let failed = latest.find(|attempt| !attempt.error.is_empty());
+    failed
+        .map(|attempt| attempt.error.clone())
+        .unwrap_or_default()
+}
+
+/// What a task carries, with nothing else known of it.
+fn carried_view(id: TaskId, carried: &Content<'_>) -> TaskView {
+    let owned = |(name, value): (&&str, &&str)| ((*name).to_owned(), (*value).to_owned());
+    TaskView {
+        id,
+        queue: String::new(),
+        state: TaskState::Waiting,
+        priority: 0,
+        ordering_key: carried.ordering_key.to_owned(),
+        run_at_ms: 0,
+        lease_until_ms: 0,
+        ended_ms: 0,
+        attempts: 0,
+        max_attempts: 0,
+        history: Vec::new(),
+        payload: carried.payload.to_vec(),
+        format: carried.format,
+        result: Vec::new(),
+        result_format: Format::Bytes,
+        attachments: Vec::new(),
+        completed_by: 0,
+        error: String::new(),
+        tags: Vec::new(),
+        metadata: carried.metadata.iter().map(owned).collect(),
+        traceparent: carried.traceparent.to_owned(),
+        tracestate: carried.tracestate.to_owned(),
+        callback_url: carried.private.callback_url.to_owned(),
+        after: Vec::new(),
+        unique_key: carried.private.unique_key.to_owned(),
+    }
+}
+
+impl TaskSnapshot {
+    fn history(&self, read: RecordReader<'_>) -> Result<Vec<AttemptView>, QueueError> {
+        let mut history = Vec::with_capacity(self.pasts.len() + 1);
+        for (past, worker) in self.pasts.iter().rev() {
+            let said = match past.record {
+                0 => None,
+                record => read(record)?,
+            };
+            history.push(AttemptView {
+                number: past.attempt,
+                worker: worker.clone(),
+                started_ms: past.started_ms,
+                ended_ms: past.ended_ms,
+                outcome: past.end.as_str(),
+                error: match said.as_deref().map_or(Ok(&[][..]), words)? {
+                    [] => unsaid(past.end).to_owned(),
+                    said => text(said),
+                },
+            });
+        }
+        let entry = &self.entry;
+        if matches!(entry.state, TaskState::Leased | TaskState::Completed) {
+            let done = entry.state == TaskState::Completed;
+            history.push(AttemptView {
+                number: entry.attempts,
+                worker: self.worker.clone(),
+                started_ms: entry.started_ms.get(),
+                ended_ms: if done { entry.at_ms } else { 0 },
+                outcome: if done { "completed" } else { "" },
+                error: String::new(),
+            });
+        }
+        Ok(history)
+    }
+}

@@ -1,0 +1,51 @@
+//! From the lines of a text, each of which says one thing of a metric, to all that is said of it.
+
+use std::borrow::Cow;
+
+use egret_metrics_wire::MetricKind;
+use egret_metrics_wire::exposition::TextItem;
+
+use super::Description;
+
+/// What was said so far of the metric that the lines are about.
+#[derive(Debug, Default)]
+pub(crate) struct MetadataLines<'a> {
+    metric: Cow<'a, str>,
+    kind: MetricKind,
+    unit: Cow<'a, str>,
+    help: Cow<'a, str>,
+}
+
+impl<'a> MetadataLines<'a> {
+    /// Takes what a line says; samples say nothing. When it is about another metric, `tell` is
+    /// called with what was said of the one before.
+    pub(crate) fn take(&mut self, item: TextItem<'a, '_>, tell: &mut dyn FnMut(Description<'_>)) {
+        match item {
+            TextItem::Help(metric, help) => self.about(metric, tell).help = help,
+            TextItem::Kind(metric, kind) => self.about(metric, tell).kind = kind,
+            TextItem::Unit(metric, unit) => self.about(metric, tell).unit = unit,
+            TextItem::Sample { .. } => {}
+        }
+    }
+
+    fn about(&mut self, metric: Cow<'a, str>, tell: &mut dyn FnMut(Description<'_>)) -> &mut Self {
+        if self.metric != metric {
+            self.finish(tell);
+            self.metric = metric;
+        }
+        self
+    }
+
+    /// The text has ended: calls `tell` with what was said last.
+    pub(crate) fn finish(&mut self, tell: &mut dyn FnMut(Description<'_>)) {
+        let last = std::mem::take(self);
+        if !last.metric.is_empty() {
+            tell(Description {
+                metric: &last.metric,
+                kind: last.kind,
+                unit: &last.unit,
+                help: &last.help,
+            });
+        }
+    }
+}

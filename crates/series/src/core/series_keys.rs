@@ -1,0 +1,261 @@
+//! Which series a key on the wire is: by its bytes, and by which key came after which the last
+//! time.
+//!
+//! A sender repeats itself: the key that followed another will mostly follow it again. So each key
+//! remembers its successor, and what comes is compared with that first, byte by byte. Only when
+//! that fails a hash is made and looked up. Either way all bytes are compared: no two series are
+//! taken for one.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use egret_metrics_model::Labels;
+
+/// A series in its shard. A number is never used for a second one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SeriesRef {
+    /// Number of the shard.
+    pub shard: u16,
+    /// Number of the series in its shard.
+    pub number: u64,
+}
+
+/// A key that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyId(u32);
+
+const NONE: u32 = u32::MAX;
+
+/// Tables by the first bits of the hash: when one grows, only its own entries are moved.
+const TABLES: usize = 256;
+
+/// Keys that are remembered beside a series' own; others are read anew each time.
+const ALIASES_MAX: u8 = 8;
+
+/// The bytes of a key.
+#[derive(Debug)]
+enum Bytes {
+    /// Those of the labels themselves.
+    Own(Labels),
+    /// Other bytes that say the same.
+    Alias(Box<[u8]>),
+}
+
+#[derive(Debug)]
+struct SeriesKey {
+    bytes: Bytes,
+    place: SeriesRef,
+    /// The key that came next the last time.
+    next: AtomicU32,
+    /// Of a series' own key: how many others there are.
+    aliases: u8,
+}
+
+/// Table from the keys of series, their label bytes on the wire, to their places.
+#[derive(Debug)]
+pub(crate) struct SeriesKeyTable {
+    keys: Pages,
+    /// Places in `keys` that are free.
+    free: Vec<u32>,
+    /// Hash and place in `keys`.
+    tables: Box<[HashTable<(u64, u32)>]>,
+    seed: u64,
+    series: usize,
+}
+
+/// Keys in pages, so that none is moved when there are more.
+#[derive(Debug, Default)]
+struct Pages(Vec<Vec<Option<SeriesKey>>>);
+
+const PAGE: usize = 4_096;
+
+impl Pages {
+    #[inline]
+    fn get(&self, id: u32) -> Option<&SeriesKey> {
+        let page = self.0.get(id as usize / PAGE)?;
+        page.get(id as usize % PAGE)?.as_ref()
+    }
+
+    fn get_mut(&mut self, id: u32) -> Option<&mut SeriesKey> {
+        let page = self.0.get_mut(id as usize / PAGE)?;
+        page.get_mut(id as usize % PAGE)?.as_mut()
+    }
+
+    fn push(&mut self, key: SeriesKey) -> u32 {
+        if self.0.last().is_none_or(|page| page.len() == PAGE) {
+            self.0.push(Vec::with_capacity(PAGE));
+        }
+        let pages = self.0.len();
+        let last = &mut self.0[pages - 1];
+        last.push(Some(key));
+        ((pages - 1) * PAGE + last.len() - 1) as u32
+    }
+}
+
+impl SeriesKey {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Own(labels) => labels.as_key().as_bytes(),
+            Bytes::Alias(bytes) => bytes,
+        }
+    }
+}
+
+impl SeriesKeyTable {
+    /// An empty table. The seed must stay secret: with it, a sender could make keys whose hashes
+    /// collide.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            keys: Pages::default(),
+            free: Vec::new(),
+            tables: (0..TABLES).map(|_| HashTable::new()).collect(),
+            seed,
+            series: 0,
+        }
+    }
+
+    fn hash(&self, bytes: &[u8]) -> u64 {
+        xxh3_64_with_seed(bytes, self.seed)
+    }
+
+    fn find_at(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
+        let same = |(other, id): &(u64, u32)| {
+            let key = || self.keys.get(*id).expect("what is in a table is there");
+            *other == hash && key().bytes() == bytes
+        };
+        let found = self.tables[hash as usize % TABLES].find(hash, same);
+        found.map(|(_, id)| *id)
+    }
+
+    /// The key of these bytes.
+    #[inline]
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<KeyId> {
+        self.find_at(self.hash(bytes), bytes).map(KeyId)
+    }
+
+    /// The series of a key that was found in this table, and nothing was taken out of it since.
+    #[inline]
+    pub(crate) fn place(&self, id: KeyId) -> SeriesRef {
+        self.keys
+            .get(id.0)
+            .expect("a key that was found is there")
+            .place
+    }
+
+    /// The labels of a key that is a series' own; none of one that says the same in another way.
+    #[inline]
+    pub(crate) fn own(&self, id: KeyId) -> Option<&Labels> {
+        match &self.keys.get(id.0)?.bytes {
+            Bytes::Own(labels) => Some(labels),
+            Bytes::Alias(_) => None,
+        }
+    }
+
+    /// The key that came after another the last time, with its bytes.
+    #[inline]
+    pub(crate) fn after(&self, id: KeyId) -> Option<(KeyId, &[u8])> {
+        let next = self.keys.get(id.0)?.next.load(Ordering::Relaxed);
+        Some((KeyId(next), self.keys.get(next)?.bytes()))
+    }
+
+    /// Remembers which key came after another.
+    pub(crate) fn note_after(&self, id: KeyId, next: KeyId) {
+        if let Some(key) = self.keys.get(id.0) {
+            key.next.store(next.0, Ordering::Relaxed);
+        }
+    }
+
+    /// The series with these labels.
+    pub(crate) fn series(&self, labels: &Labels) -> Option<SeriesRef> {
+        let id = self.find(labels.as_key().as_bytes())?;
+        Some(self.place(id))
+    }
+
+    /// Number of series in the table.
+    pub(crate) fn len(&self) -> usize {
+        self.series
+    }
+
+    fn insert(&mut self, hash: u64, bytes: Bytes, place: SeriesRef) {
+        let key = SeriesKey {
+            bytes,
+            place,
+            next: AtomicU32::new(NONE),
+            aliases: 0,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.keys.0[id as usize / PAGE][id as usize % PAGE] = Some(key);
+                id
+            }
+            None => self.keys.push(key),
+        };
+        self.tables[hash as usize % TABLES].insert_unique(hash, (hash, id), |(hash, _)| *hash);
+    }
+
+    /// Adds a series that is not there.
+    pub(crate) fn add(&mut self, labels: Labels, place: SeriesRef) {
+        let hash = self.hash(labels.as_key().as_bytes());
+        self.insert(hash, Bytes::Own(labels), place);
+        self.series += 1;
+    }
+
+    /// From here on a series that is there has another number.
+    pub(crate) fn renumber(&mut self, labels: &Labels, place: SeriesRef) {
+        if let Some(KeyId(id)) = self.find(labels.as_key().as_bytes()) {
+            let key = self.keys.get_mut(id).expect("it was found");
+            key.place = place;
+        }
+    }
+
+    /// Remembers another key of a series that is there, unless it has too many.
+    pub(crate) fn add_alias(&mut self, labels: &Labels, alias: &[u8]) {
+        let hash = self.hash(alias);
+        let Some(KeyId(own)) = self.find(labels.as_key().as_bytes()) else {
+            return;
+        };
+        if self.find_at(hash, alias).is_some() {
+            return;
+        }
+        let own = self.keys.get_mut(own).expect("it was found");
+        if own.aliases < ALIASES_MAX {
+            own.aliases += 1;
+            let place = own.place;
+            self.insert(hash, Bytes::Alias(alias.into()), place);
+        }
+    }
+
+    /// How many keys there may be: what [`SeriesKeyTable::remove_some`] goes through.
+    pub(crate) fn capacity(&self) -> usize {
+        self.keys.0.len() * PAGE
+    }
+
+    /// Takes the keys out of series that are gone, among those from `from` on, and returns where to
+    /// go on. Looks at one page of keys a call, to bound the pause of the caller.
+    pub(crate) fn remove_some(
+        &mut self,
+        from: usize,
+        is_gone: impl Fn(SeriesRef) -> bool,
+    ) -> usize {
+        let to = (from + PAGE).min(self.capacity());
+        for id in from..to {
+            let Some(key) = self.keys.get(id as u32).filter(|key| is_gone(key.place)) else {
+                continue;
+            };
+            let hash = self.hash(key.bytes());
+            self.series -= usize::from(matches!(key.bytes, Bytes::Own(_)));
+            let table = &mut self.tables[hash as usize % TABLES];
+            let found = table.find_entry(hash, |(_, other)| *other as usize == id);
+            found.expect("a key that is there is in its table").remove();
+            self.keys.0[id / PAGE][id % PAGE] = None;
+            self.free.push(id as u32);
+        }
+        to
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Facts about a request in progress, from its head to its response's last byte, and the extractors
+//! by which handlers read them.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::{FromRequestParts, Request};
+use http::request::Parts;
+
+use crate::access::{Caller, Operation, Transfer};
+use crate::audit::OBJECT_BYTES_MAX;
+use crate::error::RequestError;
+use crate::forwarded::ClientAddress;
+use crate::peer::PublicPermit;
+use crate::problem::Problem;
+use crate::quota::Permit;
+use crate::tokens::TokenError;
+
+/// Facts about a request in progress; stored as an extension of the request.
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    id: String,
+    /// The path as it was sent.
+    path: String,
+    /// Where the client is.
+    client: Option<ClientAddress>,
+    body_bytes_max: u64,
+    operation: OnceLock<Arc<Operation>>,
+    object: OnceLock<String>,
+    caller: OnceLock<Caller>,
+    permit: OnceLock<AdmissionPermit>,
+}
+
+impl RequestContext {
+    /// The context of a request whose head has come.
+    pub(crate) fn new(id: String, request: &Request, body_bytes_max: u64) -> Self {
+        Self {
+            id,
+            path: request.uri().path().to_owned(),
+            client: request.extensions().get::<ClientAddress>().copied(),
+            body_bytes_max,
+            operation: OnceLock::new(),
+            object: OnceLock::new(),
+            caller: OnceLock::new(),
+            permit: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The path as it was sent.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where the client is.
+    pub(crate) fn client(&self) -> Option<ClientAddress> {
+        self.client
+    }
+
+    /// The caller; `None` until the token is verified.
+    pub(crate) fn caller(&self) -> Option<&Caller> {
+        self.caller.get()
+    }
+
+    /// The size that the body may have, in bytes.
+    pub(crate) fn body_bytes_max(&self) -> u64 {
+        self.body_bytes_max
+    }
+
+    /// The operation; `None` where a request has no route, or one that takes no token.
+    pub(crate) fn operation(&self) -> Option<&Operation> {
+        self.operation.get().map(|operation| &**operation)
+    }
+
+    /// What the request is about, as far as it was noted or its path says it.
+    pub(crate) fn object(&self) -> Option<String> {
+        let noted = self.object.get().cloned();
+        noted.or_else(|| self.operation()?.object(&self.path))
+    }
+
+    /// How the request's operation is admitted.
+    pub(crate) fn transfer(&self) -> Transfer {
+        let operation = self.operation.get();
+        operation.map_or_else(Transfer::default, |operation| operation.transfer)
+    }
+
+    pub(crate) fn note_operation(&self, operation: Arc<Operation>) {
+        // A request has one operation.
+        let _ = self.operation.set(operation);
+    }
+
+    /// Notes what a request is about where its path does not say it, for the audit log.
+    pub(crate) fn note_object(&self, object: &str) {
+        let end = object.floor_char_boundary(OBJECT_BYTES_MAX);
+        // The first note stays.
+        let _ = self.object.set(object[..end].to_owned());
+    }
+
+    pub(crate) fn note_caller(&self, caller: Caller) {
+        // A request has one caller; a second note would be the same.
+        let _ = self.caller.set(caller);
+    }
+
+    /// Keeps what a request was admitted by until the response's last byte.
+    pub(crate) fn hold(&self, admitted: AdmissionPermit) {
+        // A request is admitted once.
+        let _ = self.permit.set(admitted);
+    }
+
+    /// Counts memory for the request's body before it is allocated. Without a token none is read.
+    pub(crate) fn reserve_body(&self, bytes: u64) -> Result<(), RequestError> {
+        match self.permit.get() {
+            Some(AdmissionPermit::Holder(permit)) => permit.reserve_body(bytes),
+            Some(AdmissionPermit::Public(_)) | None => Ok(()),
+        }
+    }
+}
+
+/// The permit of a request in progress.
+#[derive(Debug)]
+pub(crate) enum AdmissionPermit {
+    /// The quotas of its token.
+    Holder(Arc<Permit>),
+    /// The bounds of its connection and address.
+    Public(#[expect(dead_code, reason = "the value is held until the drop")] PublicPermit),
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        let context = parts.extensions.get::<Arc<RequestContext>>();
+        let caller = context.and_then(|context| context.caller());
+        caller
+            .cloned()
+            .ok_or_else(|| Problem::from(TokenError::Missing))
+    }
+}
+
+/// The audit log's record of a request whose path does not say what it is about.
+pub(crate) struct AuditSubject(Arc<RequestContext>);
+
+impl AuditSubject {
+    pub(crate) fn note(&self, object: &str) {
+        self.0.note_object(object);
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for AuditSubject {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        let context = parts
+            .extensions
+            .get::<Arc<RequestContext>>()
+            .ok_or_else(|| Problem::from(TokenError::Missing))?;
+        Ok(Self(context.clone()))
+    }
+}

@@ -1,0 +1,56 @@
+//! What a subquery compares with the outer row.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{AExprKind, Node as Parsed};
+
+use super::super::Analysis;
+use super::super::children::has_collation;
+use super::super::clock::has_clock;
+use super::super::dependent_join::is_of_others;
+use super::super::expressions::expression;
+use super::super::scope::Scope;
+use crate::core::expression::{ColumnId, Expression};
+
+/// An equality of a subquery with the outer row.
+#[derive(Clone)]
+pub(super) struct CorrelationPair {
+    pub(super) inner: Expression,
+    pub(super) outer: Parsed,
+}
+
+impl CorrelationPair {
+    /// A column of values that a subquery is computed by.
+    pub(super) fn given(column: ColumnId) -> Self {
+        Self {
+            inner: Expression::column(column),
+            outer: Parsed::default(),
+        }
+    }
+}
+
+impl Analysis<'_> {
+    /// The two sides of an equality of a subquery with the outer row; none where collations differ.
+    pub(super) fn pair_of(&self, condition: &Parsed, scope: &Scope) -> Option<CorrelationPair> {
+        let Some(NodeEnum::AExpr(expr)) = &condition.node else {
+            return None;
+        };
+        let is_equal = matches!(&expr.name[..], [one] if matches!(&one.node,
+        Some(NodeEnum::String(name)) if name.sval == "="));
+        let is_plain = expr.kind == AExprKind::AexprOp as i32
+            && !self.facts.has_collations
+            && !has_collation(condition);
+        if !is_equal || !is_plain || has_clock(condition) {
+            return None;
+        }
+        let (left, right) = (expr.lexpr.as_deref()?, expr.rexpr.as_deref()?);
+        let pair = |inner, outer: &Parsed| {
+            let outer = is_of_others(outer, scope).then(|| outer.clone())?;
+            Some(CorrelationPair { inner, outer })
+        };
+        match (expression(left, scope), expression(right, scope)) {
+            (Ok(inner), Err(_)) => pair(inner, right),
+            (Err(_), Ok(inner)) => pair(inner, left),
+            _ => None,
+        }
+    }
+}

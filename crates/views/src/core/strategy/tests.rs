@@ -1,0 +1,122 @@
+//! The way that is expected to take less is taken.
+
+use super::*;
+
+fn way(costs: &CostModel, changes: i64) -> RefreshStrategy {
+    let situation = CostInputs {
+        mode: Mode::Auto,
+        changes,
+        rows: 100_000,
+    };
+    choose(situation, costs).0
+}
+
+#[test]
+fn few_changes_are_applied_and_many_are_not() {
+    let mut costs = CostModel::default();
+    assert_eq!(way(&costs, 150_000), RefreshStrategy::Incremental);
+    assert_eq!(way(&costs, 200_000), RefreshStrategy::Full);
+    costs.learn(RefreshStrategy::Full, 0, 150.0);
+    assert_eq!(way(&costs, 1_000), RefreshStrategy::Incremental);
+    assert_eq!(
+        way(&costs, 100_000),
+        RefreshStrategy::Incremental,
+        "never tried"
+    );
+    assert_eq!(
+        way(&costs, 300_000),
+        RefreshStrategy::Full,
+        "by what is usual"
+    );
+    for changes in [1_000, 2_000, 10_000] {
+        costs.learn(
+            RefreshStrategy::Incremental,
+            changes,
+            1.0 + changes as f64 * 0.002,
+        );
+    }
+    assert_eq!(
+        way(&costs, 60_000),
+        RefreshStrategy::Incremental,
+        "by what was seen"
+    );
+    assert_eq!(way(&costs, 100_000), RefreshStrategy::Full);
+    assert!((costs.incremental_ms(50_000) - 101.0).abs() < 0.01);
+}
+
+#[test]
+fn refreshes_that_are_all_alike_tell_of_others() {
+    let mut costs = CostModel::default();
+    for _ in 0..100 {
+        costs.learn(RefreshStrategy::Incremental, 1_000, 12.0);
+    }
+    assert!((costs.incremental_ms(1_000) - 12.0).abs() < 0.01);
+    assert!((costs.incremental_ms(2_000) - 22.0).abs() < 0.01);
+    assert!(costs.incremental_ms(0) <= 2.01);
+}
+
+/// The first had to make plans, another to wait for a lock.
+#[test]
+fn one_that_took_long_says_little() {
+    let mut costs = CostModel::default();
+    costs.learn(RefreshStrategy::Full, 0, 20.0);
+    costs.learn(RefreshStrategy::Incremental, 1_700, 55.0);
+    assert_eq!(way(&costs, 1_700), RefreshStrategy::Full);
+    costs.learn(RefreshStrategy::Full, 0, 20.0);
+    assert_eq!(
+        way(&costs, 1_700),
+        RefreshStrategy::Incremental,
+        "tried again"
+    );
+    for took_ms in [6.0, 5.0, 90.0, 7.0] {
+        costs.learn(RefreshStrategy::Incremental, 1_700, took_ms);
+    }
+    assert!(costs.incremental_ms(1_700) < 8.0);
+    assert_eq!(way(&costs, 1_700), RefreshStrategy::Incremental);
+}
+
+#[test]
+fn what_is_far_slower_is_not_tried_again() {
+    let mut costs = CostModel::default();
+    costs.learn(RefreshStrategy::Incremental, 1_700, 100.0);
+    for _ in 0..100 {
+        costs.learn(RefreshStrategy::Full, 0, 20.0);
+        assert_eq!(way(&costs, 1_700), RefreshStrategy::Full);
+    }
+}
+
+#[test]
+fn a_mode_is_not_discussed() {
+    let mut costs = CostModel::default();
+    costs.learn(RefreshStrategy::Full, 0, 1.0);
+    let situation = |mode| CostInputs {
+        mode,
+        changes: 1_000_000,
+        rows: 10,
+    };
+    assert_eq!(
+        choose(situation(Mode::Incremental), &costs).0,
+        RefreshStrategy::Incremental
+    );
+    assert_eq!(
+        choose(situation(Mode::Full), &CostModel::default()).0,
+        RefreshStrategy::Full
+    );
+}
+
+/// As after a start of Egret: nothing was seen yet.
+#[test]
+fn no_estimate_is_shown_before_one_was_seen() {
+    let situation = CostInputs {
+        mode: Mode::Auto,
+        changes: 3_000,
+        rows: 3_000,
+    };
+    let mut costs = CostModel::default();
+    costs.learn(RefreshStrategy::Full, 0, 20.0);
+    let (_, why) = choose(situation, &costs);
+    assert_eq!(why, "3000 changes: not timed yet, full 20.0 ms");
+    costs.learn(RefreshStrategy::Incremental, 3_000, 2_200.0);
+    let (_, why) = choose(situation, &costs);
+    assert_eq!(why, "3000 changes: 2200.0 ms expected, full 20.0 ms");
+}

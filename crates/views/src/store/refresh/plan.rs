@@ -1,0 +1,144 @@
+//! How a view is refreshed: the strategy, and the changes of its sources.
+
+use std::collections::BTreeMap;
+
+use super::context::RefreshContext;
+use crate::core::capture::changes_as;
+use crate::core::sql::{FRONTIERS, SourceSql};
+use crate::core::strategy::{CostInputs, CostModel, RefreshStrategy, choose};
+use crate::core::tree::Source;
+use crate::error::ViewsError;
+use crate::store::refreshable::{Refreshable, ViewSource};
+use crate::store::view_status::Frontier;
+
+/// The plan of a view's refresh.
+pub(super) struct RefreshPlan {
+    /// The strategy; none if there is nothing to do.
+    pub strategy: Option<RefreshStrategy>,
+    /// Why it was chosen, in words.
+    pub why: String,
+    /// Recorded changes that are applied.
+    pub changes: i64,
+    /// The sources with their changes.
+    pub sources: BTreeMap<Source, SourceSql>,
+    /// The common table expressions that define these changes.
+    pub with: Vec<String>,
+    has_break: bool,
+}
+
+impl RefreshPlan {
+    /// Plans the refresh of a view. One without a refresh point is rebuilt.
+    ///
+    /// # Errors
+    /// [`ViewsError::FuseBlown`] with more changes than allowed.
+    pub(super) fn new(
+        context: &RefreshContext<'_>,
+        view: &Refreshable,
+        frontier: Option<Frontier<'_>>,
+    ) -> Result<Self, ViewsError> {
+        let mut plan = Self {
+            strategy: None,
+            why: String::new(),
+            changes: 0,
+            sources: view.built.sources.clone(),
+            with: vec![FRONTIERS.to_owned()],
+            has_break: false,
+        };
+        let Some(frontier) = frontier else {
+            plan.strategy = Some(RefreshStrategy::Full);
+            plan.why = "it is computed for the first time, or rebuilt".to_owned();
+            return Ok(plan);
+        };
+        if view.record.own_capture().is_some() {
+            // It is fresh by its triggers. Recorded changes are left from transactions in which a
+            // trigger did not run to its end.
+            return Ok(plan);
+        }
+        let is_changed = plan.add_changes(context, view) || view.built.has_clock;
+        if !is_changed && !plan.has_break {
+            return Ok(plan);
+        }
+        context.limits.check(plan.changes)?;
+        let costs = context.costs.get(&view.record.id);
+        let (strategy, why) = plan.choose(view, frontier, costs);
+        plan.strategy = Some(strategy);
+        plan.why = why;
+        Ok(plan)
+    }
+
+    /// Adds the changes of the view's sources. Returns whether there are any.
+    fn add_changes(&mut self, context: &RefreshContext<'_>, view: &Refreshable) -> bool {
+        let id = view.record.id;
+        let mut is_changed = false;
+        for (at, read) in view.reads.iter().enumerate() {
+            let source = Source::Table(at);
+            let Some(sql) = self.sources.get_mut(&source) else {
+                continue;
+            };
+            match read {
+                ViewSource::Table { captured, .. } => {
+                    let counts = context.counts.get(&(id, at)).copied().unwrap_or_default();
+                    self.changes += counts.rows;
+                    self.has_break |= counts.breaks > 0;
+                    if counts.rows > 0 {
+                        sql.expected = magnitude(counts.rows);
+                        sql.is_consolidated = !view.built.is_plain(source);
+                        let from = captured.since(sql.expected);
+                        let changes = if sql.is_consolidated {
+                            captured.consolidated(&from)
+                        } else {
+                            captured.as_recorded(&from)
+                        };
+                        let name = format!("egret_changes_{at}");
+                        self.with
+                            .push(changes_as(&name, &changes, sql.is_consolidated));
+                        sql.changes = Some(name);
+                    }
+                }
+                ViewSource::View(view) => {
+                    if let Some(delta) = context.deltas.views.get(view).cloned().flatten() {
+                        self.changes += delta.rows;
+                        sql.expected = magnitude(delta.rows);
+                        sql.changes = Some(delta.sql);
+                    }
+                }
+            }
+            is_changed |= sql.changes.is_some();
+        }
+        is_changed
+    }
+
+    /// Chooses the strategy, with its reason in words.
+    fn choose(
+        &self,
+        view: &Refreshable,
+        frontier: Frontier<'_>,
+        costs: Option<&CostModel>,
+    ) -> (RefreshStrategy, String) {
+        let full = |why: &str| (RefreshStrategy::Full, why.to_owned());
+        if view.built.has_clock && frontier.clock.is_none() {
+            return full("the time of its last refresh is unknown");
+        }
+        if self.has_break {
+            return full("a table was truncated or altered, which is not recorded by row");
+        }
+        if view.built.is_whole {
+            return full("the query can only be computed as a whole");
+        }
+        if costs.is_some_and(|costs| costs.is_barred) {
+            return full("the changes could not be computed incrementally");
+        }
+        let inputs = CostInputs {
+            mode: view.record.mode,
+            changes: self.changes,
+            rows: view.rows,
+        };
+        choose(inputs, costs.unwrap_or(&CostModel::default()))
+    }
+}
+
+/// Rounds a number of rows up to a power of eight, so that few different statements are planned.
+fn magnitude(rows: i64) -> u64 {
+    let bits = u64::BITS - u64::try_from(rows).unwrap_or(0).leading_zeros();
+    1 << (bits.div_ceil(3) * 3).min(u64::BITS - 1)
+}

@@ -1,0 +1,38 @@
+//! Status of a view before a refresh.
+
+/// The refresh point of a view, as a parameter of its statements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frontier<'a> {
+    /// Its snapshot, as text of `pg_snapshot`, …
+    pub snapshot: &'a str,
+    /// … and its time, to the microsecond, if the view depends on the clock.
+    pub clock: Option<&'a str>,
+}
+
+/// Status of a view before a refresh.
+pub(crate) struct ViewStatus {
+    /// Snapshot that the view shows; none if it must be rebuilt.
+    pub shown_snapshot: Option<String>,
+    /// Time at that snapshot, if the view depends on the clock.
+    pub clock: Option<String>,
+    /// Server, tables, partitions and files now, as one text.
+    pub stamp: String,
+    /// Names and columns of its tables.
+    pub signature: String,
+    /// Whether changes are retained for the view: it has a snapshot, or has been claimed.
+    pub is_claimed: bool,
+    /// Whether the view is suspended and must not be refreshed.
+    pub is_suspended: bool,
+    /// The snapshot in which the status was read.
+    pub current_snapshot: String,
+}
+
+impl ViewStatus {
+    /// The refresh point of the view; none if it must be rebuilt.
+    pub(crate) fn frontier(&self) -> Option<Frontier<'_>> {
+        Some(Frontier {
+            snapshot: self.shown_snapshot.as_deref()?,
+            clock: self.clock.as_deref(),
+        })
+    }
+}

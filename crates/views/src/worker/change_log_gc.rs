@@ -1,0 +1,170 @@
+//! Removes applied changes in the background, so that no refresh waits for it.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use egret_base::sync::lock;
+
+use super::session::Session;
+use crate::core::capture::TableCapture;
+use crate::store::captures::TruncateOutcome;
+use crate::store::locks::LockWait;
+
+/// Pause before the next attempt to free the space of a locked table. Doubled with each attempt, …
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// … up to this pause.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Failed attempts after which those that are made by the timer wait for the lock.
+const MISSES_MAX: u32 = 3;
+
+/// Tables for changes with applied rows that are to be removed.
+#[derive(Default)]
+pub struct ChangeLogGc(Mutex<ChangeLogGcState>);
+
+#[derive(Default)]
+struct ChangeLogGcState {
+    tables: BTreeMap<i64, TableCapture>,
+    /// Tables that were locked when their space was to be freed.
+    locked: BTreeMap<i64, LockedTable>,
+    /// Whether a task is removing changes.
+    is_worked_on: bool,
+    /// A session of its own: those of refreshes keep their prepared statements.
+    session: Option<Session>,
+}
+
+/// An empty table for changes whose space could not be freed, since other sessions had locked it.
+/// Under a continuous load of refreshes, one of them always holds a lock.
+struct LockedTable {
+    captured: TableCapture,
+    misses: u32,
+    pause: Duration,
+    due: Instant,
+    /// Whether the next attempt waits for the lock. Attempts after a refresh do not: there may be
+    /// many, and writers queue behind them.
+    waits: bool,
+}
+
+impl LockedTable {
+    fn new(captured: &TableCapture, now: Instant) -> Self {
+        Self {
+            captured: captured.clone(),
+            misses: 0,
+            pause: PAUSE,
+            due: now + PAUSE,
+            waits: false,
+        }
+    }
+}
+
+impl ChangeLogGc {
+    /// The locked tables whose next attempt is due by the timer.
+    pub(super) fn take_due(&self, now: Instant) -> Vec<TableCapture> {
+        let mut inner = lock(&self.0);
+        let due = inner.locked.values_mut().filter(|table| table.due <= now);
+        due.map(|table| {
+            table.pause = (table.pause * 2).min(PAUSE_MAX);
+            table.due = now + table.pause;
+            table.waits = table.misses >= MISSES_MAX;
+            table.captured.clone()
+        })
+        .collect()
+    }
+
+    /// How long the attempt that starts now waits for the lock on a table.
+    pub(super) fn lock_wait(&self, id: i64) -> LockWait {
+        let mut inner = lock(&self.0);
+        let table = inner.locked.get_mut(&id);
+        if table.is_some_and(|table| std::mem::take(&mut table.waits)) {
+            LockWait::Brief
+        } else {
+            LockWait::None
+        }
+    }
+
+    /// Records whether the space of a table could be freed.
+    pub(super) fn note_outcome(
+        &self,
+        captured: &TableCapture,
+        space: TruncateOutcome,
+        now: Instant,
+    ) {
+        let mut inner = lock(&self.0);
+        match space {
+            TruncateOutcome::Free => {
+                inner.locked.remove(&captured.id);
+            }
+            TruncateOutcome::Locked => {
+                let table = inner.locked.entry(captured.id);
+                let table = table.or_insert_with(|| LockedTable::new(captured, now));
+                table.misses = table.misses.saturating_add(1);
+            }
+        }
+    }
+
+    /// Adds tables. Returns whether a task must be started for them.
+    pub(super) fn add<'a>(&self, tables: impl Iterator<Item = &'a TableCapture>) -> bool {
+        let mut inner = lock(&self.0);
+        let tables = tables.map(|captured| (captured.id, captured.clone()));
+        inner.tables.extend(tables);
+        let is_needed = !inner.is_worked_on && !inner.tables.is_empty();
+        inner.is_worked_on |= is_needed;
+        is_needed
+    }
+
+    /// The next tables with a session for them; none ends the task and keeps the session.
+    pub(super) fn take_next(
+        &self,
+        session: Option<Session>,
+    ) -> Option<(Vec<TableCapture>, Option<Session>)> {
+        let mut inner = lock(&self.0);
+        if inner.tables.is_empty() {
+            inner.is_worked_on = false;
+            inner.session = session;
+            return None;
+        }
+        let tables = std::mem::take(&mut inner.tables).into_values().collect();
+        Some((tables, session.or_else(|| inner.session.take())))
+    }
+
+    /// Closes the idle session.
+    pub(super) fn close_session(&self) {
+        lock(&self.0).session = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_locked_table_is_tried_again_by_itself_and_waited_for_in_the_end() {
+        let backlog = ChangeLogGc::default();
+        let captured = TableCapture {
+            id: 7,
+            columns: Vec::new(),
+            view: None,
+        };
+        let mut now = Instant::now();
+        backlog.note_outcome(&captured, TruncateOutcome::Locked, now);
+        assert_eq!(backlog.take_due(now), []);
+        let mut pause = PAUSE;
+        for misses in 1..20 {
+            now += pause - Duration::from_millis(1);
+            assert_eq!(backlog.take_due(now), []);
+            now += Duration::from_millis(1);
+            assert_eq!(backlog.take_due(now), std::slice::from_ref(&captured));
+            let waits = misses >= MISSES_MAX;
+            assert_eq!(backlog.lock_wait(7) == LockWait::Brief, waits, "{misses}");
+            // An attempt after a refresh, in between, does not wait.
+            assert_eq!(backlog.lock_wait(7), LockWait::None);
+            backlog.note_outcome(&captured, TruncateOutcome::Locked, now);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        backlog.note_outcome(&captured, TruncateOutcome::Free, now);
+        assert_eq!(backlog.take_due(now + PAUSE_MAX), []);
+        assert_eq!(backlog.lock_wait(7), LockWait::None);
+    }
+}

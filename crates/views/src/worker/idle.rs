@@ -1,0 +1,73 @@
+//! Detects that nothing has been committed on a server.
+//!
+//! `pg_current_snapshot()` says which transactions have ended. While it stays the same, nothing has
+//! been committed on the whole server: no row, table or view has changed. So any number of views
+//! costs one query a turn while nothing is written.
+
+use std::time::{Duration, Instant};
+
+use super::session::Session;
+use crate::error::ViewsError;
+
+/// State of the server: its snapshot, when it was started, and whether it is a standby.
+const SEEN: &str = "SELECT pg_catalog.concat_ws(' ', pg_catalog.pg_current_snapshot(), pg_catalog.pg_postmaster_start_time(), pg_catalog.pg_is_in_recovery())";
+
+/// The server's state when no work was left, and the origin of a grid of wake-up times.
+pub(crate) struct IdleDetector {
+    since: Option<String>,
+    /// Origin of the grid to which wake-up times are aligned.
+    origin: Instant,
+}
+
+impl Default for IdleDetector {
+    fn default() -> Self {
+        Self {
+            since: None,
+            origin: Instant::now(),
+        }
+    }
+}
+
+/// Reads the server's state.
+pub(crate) async fn read_server_state(session: &mut Session) -> Result<String, ViewsError> {
+    let Session { client, statements } = session;
+    let row = statements.query_one(client, SEEN, &[]).await?;
+    Ok(row.get(0))
+}
+
+impl IdleDetector {
+    /// Remembers the server's state at which there was nothing to do.
+    pub(crate) fn note_idle(&mut self, state: String) {
+        self.since = Some(state);
+    }
+
+    /// Whether the server's state is still the one at which there was nothing to do.
+    pub(crate) fn is_idle_since(&self, state: &str) -> bool {
+        self.since.as_deref() == Some(state)
+    }
+
+    /// Aligns `due` down to a multiple of its wait after the origin: all components with the same
+    /// wait are woken at the same moment, and none later than due.
+    pub(crate) fn align_wake(&self, now: Instant, due: Instant) -> Instant {
+        let wait = due.saturating_duration_since(now).as_micros();
+        let passed = now.duration_since(self.origin).as_micros();
+        let behind = passed.checked_rem(wait).unwrap_or(0);
+        let left = u64::try_from(wait - behind).unwrap_or(u64::MAX);
+        now + Duration::from_micros(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_as_long_is_due_together() {
+        let quiet = IdleDetector::default();
+        let at = |ms| quiet.origin + Duration::from_millis(ms);
+        assert_eq!(quiet.align_wake(at(0), at(800)), at(800));
+        assert_eq!(quiet.align_wake(at(300), at(1_100)), at(800));
+        assert_eq!(quiet.align_wake(at(800), at(1_600)), at(1_600));
+        assert_eq!(quiet.align_wake(at(300), at(300)), at(300));
+    }
+}
