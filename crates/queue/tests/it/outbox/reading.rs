@@ -144,7 +144,11 @@ async fn a_queue_that_takes_nothing_in_holds_its_rows_and_no_others() {
     assert_eq!(rig.tasks("q").await.len(), 1_500);
     // Waiting for that queue is no fault of the outbox.
     assert!(!log.is_active());
-    assert_eq!(log.levels(), ["INFO", "INFO"]);
+    let levels = log.levels();
+    assert!(
+        levels.len() >= 2 && levels.iter().all(|level| level == "INFO"),
+        "{levels:?}"
+    );
     rig.stop().await;
 }
 
