@@ -3,7 +3,7 @@
 //! files that survive a crash, faults that last, cron expressions, and the start/ready/stop
 //! contract.
 //!
-//! Nothing here knows tokio, SQL, HTTP or any engine, but for `test_support`, which waits on tokio.
+//! Nothing here knows tokio, SQL, HTTP or any engine.
 
 pub mod clock;
 pub mod codec;
@@ -20,8 +20,6 @@ pub mod settings;
 pub mod signature;
 pub mod sync;
 pub mod task;
-#[cfg(feature = "test-support")]
-pub mod test_support;
 mod value;
 
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Timestamp};

@@ -16,7 +16,7 @@ use egret_documents::core::decision::Condition;
 use egret_documents::model::CollectionName;
 use egret_outgoing::Destinations;
 use egret_postgres::Databases;
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres_test::TestDatabase;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 

@@ -32,8 +32,6 @@ mod session_settings;
 pub mod slots;
 pub mod superuser;
 pub mod supervise;
-#[cfg(feature = "test-support")]
-pub mod test_support;
 mod tls_error;
 pub mod tuning;
 pub mod user_triggers;

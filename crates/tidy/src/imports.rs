@@ -58,7 +58,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
 fn module_of(path: &str) -> Option<(&str, ModulePath)> {
     let (name, source) = path.strip_prefix("crates/")?.split_once("/src/")?;
     let source = source.strip_suffix(".rs")?;
-    if is_test_file(path) || source == "main" || source.ends_with("test_support") {
+    if is_test_file(path) || source == "main" {
         return None;
     }
     let mut parts: ModulePath = source.split('/').map(str::to_owned).collect();

@@ -7,7 +7,7 @@ use clap::Parser;
 use egret_bench::result::ResultFile;
 use egret_bench::{Global, Refusal};
 use egret_bench_cli::BenchCommand;
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres_test::TestDatabase;
 use serde_json::Value;
 
 const MAJOR: u32 = 15;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use egret_base::test_support::over_seeds;
+use egret_base_test::over_seeds;
 use egret_blocks::block::BlockError;
 use egret_blocks::catalog::{BlockLimits, Catalog, Snapshot};
 use egret_blocks::core::BlockId;

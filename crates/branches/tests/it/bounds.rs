@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use egret_base::test_support::eventually;
 use egret_base::{CodedError, Kind};
+use egret_base_test::eventually;
 use egret_branches::BranchesError;
 use egret_branches::model::{BranchState, DEFAULT_TENANT, NewBranch};
 

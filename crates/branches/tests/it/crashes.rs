@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
 use egret_base::{Entropy, SeededEntropy};
+use egret_base_test::eventually;
 use egret_branches::model::{BranchSource, DEFAULT_TENANT, NewBranch};
 use egret_branches::{Children, CrashPoints};
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use egret_base::Timestamp;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::model::{Template, TemplateId};
 use egret_branches::{CrashPoints, DELETIONS_MAX};
 

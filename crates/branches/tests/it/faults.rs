@@ -1,8 +1,8 @@
 //! Strangers on the volume, a lost registry, stale files, and that nothing is left over.
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::{eventually, repetitions};
 use egret_base::{CodedError, Kind};
+use egret_base_test::{eventually, repetitions};
 use egret_branches::model::{
     Branch, BranchSource, BranchState, BranchUpdate, DEFAULT_TENANT, NewBranch,
 };

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use egret_base::lifecycle::Stack;
 use egret_base::settings::ByteSize;
-use egret_base::test_support::{eventually, eventually_blocking};
 use egret_base::{Clock, SystemClock, SystemEntropy, Timestamp};
+use egret_base_test::{eventually, eventually_blocking};
 use egret_branches::model::{BranchName, DEFAULT_TENANT, NewBranch, Preset};
 use egret_branches::{
     BranchEndpoint, Branches, BranchesConfig, BranchesError, Children, ClientRequest, CrashPoints,
@@ -18,9 +18,9 @@ use egret_branches::{
 };
 use egret_postgres::embedded::Layout;
 use egret_postgres::pidfile::PidFile;
-use egret_postgres::test_support::{Guardian, free_port, test_directory};
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
+use egret_postgres_test::{Guardian, free_port, test_directory};
 use prometheus_client::registry::Registry;
 
 /// Where everything of one test is; removed with it.

@@ -5,7 +5,7 @@ use egret_base::CodedError;
 use egret_branches::Children;
 use egret_branches::model::{Branch, BranchSource, DEFAULT_TENANT, NewBranch};
 use egret_linux::directory::Directory;
-use egret_postgres::test_support::client_programs;
+use egret_postgres_test::client_programs;
 
 use crate::home::{Egret, Home, name};
 

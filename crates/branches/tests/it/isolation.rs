@@ -1,7 +1,7 @@
 //! What a branch's role can and cannot do, and that nothing of the source goes on in a branch.
 
 use egret_base::CodedError;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::model::{BranchSource, DEFAULT_TENANT, NewBranch};
 use egret_branches::{Children, ClientRequest, ROLE};
 
@@ -342,7 +342,7 @@ async fn tablespaces_are_refused_by_name() {
     egret.make_app().await;
     let space = home.directory.join("space");
     std::fs::create_dir(&space).unwrap();
-    let owner = egret_postgres::test_support::owner();
+    let owner = egret_postgres_test::owner();
     egret_postgres::cluster::private_directory(&space, &owner).unwrap();
     let source = egret.source("app").await;
     let sql = format!("CREATE TABLESPACE elsewhere LOCATION '{}'", space.display());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use egret_base::CodedError;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::model::{
     BranchSource, BranchState, BranchUpdate, DEFAULT_TENANT, NewBranch, Preset,
 };

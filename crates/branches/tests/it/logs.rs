@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::{Mutex, Once};
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use egret_base::CodedError;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::model::{Branch, BranchId, BranchState, BranchUpdate, DEFAULT_TENANT};
 use egret_branches::{Branches, CrashPoints};
 

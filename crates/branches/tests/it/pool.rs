@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use egret_base::CodedError;
 use egret_base::settings::{ByteSize, ConfigDuration};
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::model::{Branch, BranchSource, BranchState, DEFAULT_TENANT, NewBranch, Preset};
 use egret_branches::{BranchesError, Children, CreateOutcome};
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::CrashPoints;
 use egret_postgres::wire::{Session, Startup};
 

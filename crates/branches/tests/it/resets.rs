@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use egret_base::CodedError;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::settings::ByteSize;
-use egret_base::test_support::{eventually, eventually_blocking};
+use egret_base_test::{eventually, eventually_blocking};
 use egret_branches::model::{Branch, BranchState, DEFAULT_TENANT};
 use egret_branches::{BranchesError, CrashPoints};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use egret_base::CodedError;
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::model::{BranchState, DEFAULT_TENANT};
 use egret_branches::{BranchEndpoint, BranchesError, ROLE};
 use egret_postgres::wire::{RawSession, Session, Startup};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::CrashPoints;
 use egret_branches::model::{BranchState, DEFAULT_TENANT};
 

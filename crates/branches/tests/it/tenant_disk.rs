@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use egret_base::settings::{ByteSize, ConfigDuration};
-use egret_base::test_support::eventually;
 use egret_base::{CodedError, Kind};
+use egret_base_test::eventually;
 use egret_branches::model::{Branch, BranchSource, BranchState, NewBranch};
 use egret_branches::{BranchesError, Children, CrashPoints};
 

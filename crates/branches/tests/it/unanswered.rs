@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
 use egret_base::{CodedError, condition};
+use egret_base_test::eventually;
 use egret_branches::model::{Branch, BranchSource, DEFAULT_TENANT, NewBranch};
 use egret_branches::{BranchesError, Children, CrashPoints, ROLE};
 use egret_postgres::pool;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use egret_base::CodedError;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::model::{BranchState, NewBranch};
 
 use crate::home::{Home, name};

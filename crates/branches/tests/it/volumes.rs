@@ -5,7 +5,7 @@ use std::process::Command;
 
 use egret_base::CodedError;
 use egret_base::settings::ByteSize;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_branches::model::{BranchSource, BranchState, DEFAULT_TENANT, NewBranch};
 use egret_branches::{BranchesError, open_volume};
 

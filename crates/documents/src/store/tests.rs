@@ -1,8 +1,8 @@
 //! Plans and tables: no statement scans every partition, no read assigns a transaction id, no index
 //! is redundant.
 
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{Client, SimpleQueryMessage};
+use egret_postgres_test::TestDatabase;
 use serde_json::Value;
 
 use super::{install, read, write};

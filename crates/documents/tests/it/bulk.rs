@@ -2,7 +2,7 @@
 
 use egret_base::CodedError;
 use egret_base::settings::ByteSize;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_documents::DocumentsConfig;
 use egret_documents::api::{Caller, DocumentProjection, FindPageItem, FindQuery};
 use egret_documents::model::DocumentId;

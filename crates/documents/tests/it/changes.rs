@@ -5,7 +5,7 @@ use std::sync::Arc;
 use egret_documents::api::{Caller, Change, ChangesQuery};
 use egret_documents::core::decision::Condition;
 use egret_documents::model::{ChangeKind, FeedPosition};
-use egret_postgres::test_support::{Termination, TestDatabase, own_server};
+use egret_postgres_test::{Termination, TestDatabase, own_server};
 use futures_util::future::join_all;
 use serde_json::json;
 

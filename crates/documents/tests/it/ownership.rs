@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::{ConditionLog, eventually};
+use egret_base_test::{ConditionLog, eventually};
 use egret_documents::api::{BatchWrite, WriteOp};
 use egret_documents::core::decision::Condition;
 use egret_documents::model::{DocumentId, WriteReceipt};
 use egret_documents::{DocumentsConfig, DocumentsError};
-use egret_postgres::test_support::{TestDatabase, server};
+use egret_postgres_test::{TestDatabase, server};
 use futures_util::future::join_all;
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_documents::api::{Caller, CountMode, DocumentProjection, FindPage, FindQuery};
 use egret_documents::core::rights::{Reach, Rights};
 use egret_documents::model::CollectionName;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_documents::DocumentsError;
 use egret_documents::core::decision::Condition;
 use egret_documents::model::{DocumentId, WriteOutcome};

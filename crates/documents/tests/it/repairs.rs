@@ -1,6 +1,6 @@
 //! Consistency check and repair.
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_documents::api::{FindingKind, FsckReport};
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
 use egret_base::{CodedError, Kind};
+use egret_base_test::eventually;
 use egret_documents::api::{BatchWrite, Caller, FindQuery, WriteOp};
 use egret_documents::core::decision::Condition;
 use egret_documents::{DocumentsConfig, DocumentsError};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use egret_base::lifecycle::Service;
 use egret_base::settings::ConfigDuration;
 use egret_documents::DocumentsConfig;
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres_test::TestDatabase;
 use serde_json::json;
 
 use crate::world::{FLIGHTS, World, code, engine, engine_at, named, usual};

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Service};
-use egret_base::test_support::{ConditionLog, eventually};
 use egret_base::{Kind, TaskReceipt, TaskRejection, TaskRequest, TaskSink};
+use egret_base_test::{ConditionLog, eventually};
 use egret_documents::api::{Destination, SubscriptionSpec};
 use egret_documents::model::FeedPosition;
-use egret_postgres::test_support::{Termination, TestDatabase, own_server};
+use egret_postgres_test::{Termination, TestDatabase, own_server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

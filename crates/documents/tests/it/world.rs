@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
-use egret_base::test_support::eventually;
 use egret_base::{Clock, CodedError, Entropy, Signer, SystemClock, SystemEntropy, TaskSink};
+use egret_base_test::eventually;
 use egret_documents::api::{Caller, DeclarationResult, Documents, Options};
 use egret_documents::core::decision::Condition;
 use egret_documents::model::{CollectionName, DocumentId, WriteReceipt};
 use egret_documents::{DocumentsConfig, DocumentsError};
 use egret_postgres::Databases;
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{Client, Config};
+use egret_postgres_test::TestDatabase;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 

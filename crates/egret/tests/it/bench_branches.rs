@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use egret_postgres::test_support::free_port;
+use egret_postgres_test::free_port;
 use expect_test::{Expect, expect};
 use serde_json::json;
 

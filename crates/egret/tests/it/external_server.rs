@@ -1,7 +1,7 @@
 //! A server of the user's own that freezes: requests that wait for it are answered, and it is
 //! served again.
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use rustix::process::Signal;
 
 use crate::place::Place;

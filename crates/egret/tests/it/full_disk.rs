@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ impl Disk {
     /// `None` where nothing may be mounted.
     fn mount(place: &Place, megabytes: u32) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            egret_base::test_support::not_checked("a disk of its own takes root");
+            egret_base_test::not_checked("a disk of its own takes root");
             return None;
         }
         let (image, mounted) = (place.directory.join("disk"), place.data_dir().join("queue"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::queue_client::QueueClient;
 use egret_proto::queue::v1::task_report::Report;

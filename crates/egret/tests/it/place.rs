@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
-use egret_base::test_support::eventually_blocking;
-use egret_postgres::test_support::{Guardian, free_port, test_directory};
+use egret_base_test::eventually_blocking;
+use egret_postgres_test::{Guardian, free_port, test_directory};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

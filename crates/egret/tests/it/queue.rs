@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use egret_base::Timestamp;
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

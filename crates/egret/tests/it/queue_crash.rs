@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use reqwest::{Client, Method};
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustix::process::Signal;
 

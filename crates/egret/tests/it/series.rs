@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use egret_base::test_support::eventually_blocking;
-use egret_postgres::test_support::free_port;
+use egret_base_test::eventually_blocking;
+use egret_postgres_test::free_port;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! What Egret does with series of its own accord: it scrapes itself, its PostgreSQL and a real
 //! node_exporter, records, and makes a task of an alert.
 
-use egret_postgres::test_support::free_port;
+use egret_postgres_test::free_port;
 use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
 use serde_json::{Value, json};

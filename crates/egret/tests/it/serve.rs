@@ -1,9 +1,9 @@
 //! The program as a user runs it: started, looked at, killed, started again, stopped.
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use egret_postgres::pidfile::PidFile;
 use egret_postgres::supervise::CRASH_LOOP_ENDS;
-use egret_postgres::test_support::owner;
+use egret_postgres_test::owner;
 use rustix::process::{Pid, Signal};
 
 use crate::place::{Place, run_as, text};
@@ -89,7 +89,7 @@ fn a_second_egret_and_taken_ports_are_refused_by_name() {
 fn an_ordinary_user_gets_branches_by_copying() {
     let mut place = Place::new("user");
     if !rustix::process::geteuid().is_root() {
-        egret_base::test_support::not_checked("to be another user takes root");
+        egret_base_test::not_checked("to be another user takes root");
         return;
     }
     let nobody = owner();

@@ -1,7 +1,7 @@
 //! `egret view …` and `egret uninstall` with the whole program: an embedded server with a branch,
 //! and an external server.
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use rustix::process::Signal;
 
 use crate::place::{Place, Server, text};

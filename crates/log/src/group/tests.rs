@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 
 use super::*;
 use crate::simulated::{Fault, SimulatedDisk};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::SeededEntropy;
-use egret_base::test_support::over_seeds;
+use egret_base_test::over_seeds;
 use egret_log::simulated::{Fault, SimulatedDisk, SplitMix64};
 use egret_log::{
     AppendResult, Batch, Compaction, Durability, FileCompaction, FileLog, Housekeeping, Log,

@@ -5,8 +5,8 @@
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use egret_base::test_support::not_checked;
 use egret_base::{CodedError, Kind};
+use egret_base_test::not_checked;
 
 use super::*;
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use egret_base::CodedError;
 use egret_base::condition::ConditionSet;
 use egret_base::lifecycle::Readiness;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_postgres::database_watch::{DatabaseVisitor, DatabaseWatch};
 use egret_postgres::databases::is_gone;
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::{Databases, PostgresError, pool};
+use egret_postgres_test::TestDatabase;
 use tokio::sync::{Notify, watch};
 
 /// Every database of the server that the tests share; all of them may make some.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use egret_base::condition;
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::test_support::eventually;
 use egret_base::{SystemClock, SystemEntropy};
+use egret_base_test::eventually;
 use egret_postgres::embedded::Layout;
 use egret_postgres::pidfile::PidFile;
 use egret_postgres::postmaster::{Postmaster, in_directory};
 use egret_postgres::retry::{Policy, retry_transient};
 use egret_postgres::supervise::CRASH_LOOP_ENDS;
-use egret_postgres::test_support::{Guardian, free_port, test_directory};
 use egret_postgres::{EmbeddedServer, PostgresConfig, PostgresError, pool};
+use egret_postgres_test::{Guardian, free_port, test_directory};
 use rustix::process::{Pid, Signal};
 
 struct Home {

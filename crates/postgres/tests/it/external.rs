@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use egret_base::test_support::eventually;
 use egret_base::{CodedError, Kind};
+use egret_base_test::eventually;
 use egret_postgres::external::{CheckStatus, ManagedLock, check, check_within, parse};
 use egret_postgres::installation::inventory;
 use egret_postgres::lock_owner::{LockOutcome, LockOwner};
 use egret_postgres::pool::Pool;
-use egret_postgres::test_support::{TestDatabase, free_port, own_server};
 use egret_postgres::tokio_postgres::Config;
 use egret_postgres::tokio_postgres::config::Host;
 use egret_postgres::{PostgresError, databases, pool};
+use egret_postgres_test::{TestDatabase, free_port, own_server};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_superuser_finds_everything_met() {

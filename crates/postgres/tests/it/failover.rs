@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use egret_base::SystemEntropy;
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_postgres::cluster::{self, private_directory};
 use egret_postgres::databases::is_gone;
 use egret_postgres::error::server;
@@ -18,8 +18,8 @@ use egret_postgres::postmaster::{Launch, Postmaster};
 use egret_postgres::provision::{Binaries, SUPPORTED, Source};
 use egret_postgres::retry::{Policy, retry_transient};
 use egret_postgres::superuser::socket_connection;
-use egret_postgres::test_support::{Guardian, free_port, owner, test_directory};
 use egret_postgres::{PostgresError, tuning};
+use egret_postgres_test::{Guardian, free_port, owner, test_directory};
 use rustix::process::{Pid, Signal};
 use tokio_postgres::Client;
 

@@ -6,7 +6,7 @@ use egret_postgres::external::parse;
 use egret_postgres::listen::{
     ListenEvent, Listener, connect_listening, quote_identifier, quote_literal,
 };
-use egret_postgres::test_support::{TestDatabase, free_port};
+use egret_postgres_test::{TestDatabase, free_port};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn notifications_arrive_and_a_lost_connection_is_made_again() {

@@ -1,8 +1,8 @@
 //! Advisory locks that one owner takes again.
 
 use egret_postgres::lock_owner::{LockOutcome, LockOwner};
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres_test::TestDatabase;
 
 const LOCK: i64 = 42;
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use egret_base::CodedError;
 use egret_base::lifecycle::{Readiness, Service};
-use egret_base::test_support::{ConditionLog, eventually};
+use egret_base_test::{ConditionLog, eventually};
 use egret_postgres::Databases;
 use egret_postgres::managed::ManagedServer;
-use egret_postgres::test_support::{TestDatabase, own_server};
+use egret_postgres_test::{TestDatabase, own_server};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, UnixStream};
 

@@ -7,7 +7,7 @@ use egret_postgres::PostgresError;
 use egret_postgres::installation::{inventory, uninstall, uninstall_within};
 use egret_postgres::migrate::{Migration, migrate, remove};
 use egret_postgres::pool;
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres_test::TestDatabase;
 
 const FIRST: Migration = Migration {
     name: "first",

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use egret_postgres::cluster;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans, in_directory};
-use egret_postgres::test_support::{Guardian, TestDatabase, binaries, owner, test_directory};
 use egret_postgres::{PostgresError, pool, tuning};
+use egret_postgres_test::{Guardian, TestDatabase, binaries, owner, test_directory};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_supported_version_serves() {

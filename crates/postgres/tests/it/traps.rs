@@ -7,8 +7,8 @@ use egret_postgres::external::{self, ManagedLock, check};
 use egret_postgres::listen::{ListenEvent, Listener, ListeningSession, connect_listening};
 use egret_postgres::lock_owner::LockOwner;
 use egret_postgres::pool::{self, Pool};
-use egret_postgres::test_support::{TestDatabase, traps};
 use egret_postgres::{Databases, installation, migrate};
+use egret_postgres_test::{TestDatabase, traps};
 use tokio_postgres::{Client, GenericClient};
 
 /// Whether something of the owner has run.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use egret_base::test_support::eventually;
 use egret_base::{CodedError, Kind};
-use egret_postgres::test_support::TestDatabase;
+use egret_base_test::eventually;
 use egret_postgres::wire::{self, Answer, Session, Startup, WireError};
+use egret_postgres_test::TestDatabase;
 use expect_test::{Expect, expect};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

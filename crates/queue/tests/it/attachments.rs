@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use egret_base::CodedError;
 use egret_base::settings::{ByteSize, ConfigDuration};
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_queue::model::{Lease, Retention, TaskId, TaskState};
 use egret_queue::testing::attachment;
 use egret_queue::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_queue::model::TaskState;
 use egret_queue::{CallbackView, NewTask, QueueConfig, SettingsChange};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use egret_base::CodedError;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::settings::ByteSize;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_queue::model::{AttemptEnd, Backoff, Jitter, Retention, RetryPolicy, TaskState};
 use egret_queue::{
     Defer, Detail, MissedTickPolicy, NewSchedule, NewTask, QueueConfig, QueueError, ReportKind,

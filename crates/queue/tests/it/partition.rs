@@ -10,8 +10,8 @@ mod known;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_base::test_support::over_seeds;
 use egret_base::{ManualClock, SeededEntropy, Timestamp};
+use egret_base_test::over_seeds;
 use egret_log::simulated::{Fault, SimulatedDisk, SplitMix64};
 use egret_log::{Durability, Housekeeping, LogConfig, LogError};
 use egret_queue::core::command::{Defer, Enqueue};

@@ -1,6 +1,6 @@
 //! Schedules of a tenant that is at its limit on tasks.
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_queue::{Detail, NewSchedule, NewTask, QueueConfig, ScheduleView, SettingsChange};
 
 use crate::home::{TENANT, TestEngine, config};

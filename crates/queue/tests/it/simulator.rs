@@ -7,7 +7,7 @@ mod commands;
 mod cursor;
 mod side;
 
-use egret_base::test_support::over_seeds;
+use egret_base_test::over_seeds;
 use egret_log::simulated::SplitMix64;
 use egret_queue::core::command::Command;
 use egret_queue::core::state::{CALLBACKS, Message, MessageKind};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use egret_base::CodedError;
 use egret_base::lifecycle::Service;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_queue::model::TaskState;
 use egret_queue::{Detail, NewTask, SettingsChange, WorkSpec};
 

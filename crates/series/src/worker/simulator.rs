@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use egret_base::sync::read_lock;
-use egret_base::test_support::over_seeds;
+use egret_base_test::over_seeds;
 use egret_blocks::block::{Block, BlockError};
 use egret_blocks::catalog::BlockLimits;
 use egret_blocks::core::plan::{BlockReplacement, CompactionJob, CompactionReason, Policy, plan};

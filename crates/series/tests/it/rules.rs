@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::BoxFuture;
 use egret_base::task::{TaskReceipt, TaskRejection, TaskRequest, TaskSink};
-use egret_base::test_support::{ConditionLog, eventually};
 use egret_base::{Clock, Kind, SystemClock};
+use egret_base_test::{ConditionLog, eventually};
 use egret_metrics_model::is_stale;
 use egret_series::core::rules::NewSample;
 use egret_series::worker::notify::{Destination, ReceiverConfig};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::BoxFuture;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_metrics_model::{Labels, Matcher, TimeMs, TimeSpan};
 use egret_promql::{Answer as QueryAnswer, EvalOptions, MemorySource, Query, QueryError};
 use egret_series::core::metadata::{Describe, Description, MetadataEntry, MetadataStore};

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_server::AuditLog;
 use reqwest::Client;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use egret_base::Clock;
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_server::{OidcConfig, OidcOptions};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! No token and no client without one takes what others need.
 
 use egret_base::settings::{ByteSize, ConfigDuration};
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use prometheus_client::metrics::counter::Counter;
 use reqwest::{Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

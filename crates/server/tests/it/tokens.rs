@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use reqwest::{Method, StatusCode, Version};
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::HealthCheckRequest;

@@ -9,8 +9,8 @@ use egret_base::lifecycle::Service;
 use egret_base::{SystemClock, SystemEntropy};
 use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
 use egret_postgres::Databases;
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres_test::TestDatabase;
 use egret_queue::{DurabilityMode, Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_server::{
     DEFAULT_TENANT, TokenRequest, installation_routes, queue_routes, view_routes, view_service,

@@ -27,7 +27,8 @@ fn an_edge_that_is_not_allowed_is_found_whatever_its_kind() {
         ]},
         {"name": "egret-queue", "dependencies": [
             {"name": "egret-base", "path": "/x/crates/base"},
-            {"name": "egret-queue", "path": "/x/crates/queue", "kind": "dev"},
+            {"name": "egret-base-test", "path": "/x/crates/base-test", "kind": "dev"},
+            {"name": "egret-postgres-test", "path": "/x/crates/postgres-test", "kind": null},
             {"name": "egret-views", "path": "/x/crates/views", "kind": "dev"},
         ]},
         {"name": "egret-stranger", "dependencies": []},
@@ -42,6 +43,7 @@ fn an_edge_that_is_not_allowed_is_found_whatever_its_kind() {
         [
             "LAYERS names egret-gone, which is no crate",
             "egret-base must send requests through egret-outgoing",
+            "egret-queue must not depend on egret-postgres-test",
             "egret-queue must not depend on egret-views",
             "egret-stranger has no line in LAYERS",
         ]
@@ -79,7 +81,6 @@ fn a_crate_takes_its_dependencies_from_the_workspace() {
         good.workspace = true
         [dev-dependencies]
         own = { version = "1.0" }
-        itself = { path = ".", features = ["test-support"] }
         [target.'cfg(unix)'.dependencies]
         bare = "1.0"
         "#,

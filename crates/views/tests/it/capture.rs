@@ -1,7 +1,7 @@
 //! Every way to change a table is seen, and none fails because it is watched.
 
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres_test::TestDatabase;
 use egret_views::testing::{Refreshable, create, install};
 
 const QUERY: &str = "SELECT c, count(*) AS n, sum(d) AS s FROM t GROUP BY c";

@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use egret_base::lifecycle::Service;
 use egret_base::settings::{ByteSize, ConfigDuration};
-use egret_base::test_support::eventually;
 use egret_base::{CodedError, SystemClock};
+use egret_base_test::eventually;
 use egret_postgres::Databases;
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres_test::TestDatabase;
 use egret_views::model::{
     Alteration, FollowSettings, MakerRights, Mode, NewView, ReadableViews, Schedule, State,
     ViewReport,

@@ -2,8 +2,8 @@
 //! seen once, after they have committed, whatever came before and after them.
 
 use egret_base::{Entropy, SeededEntropy};
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres_test::TestDatabase;
 use egret_views::testing::{create, install};
 
 const QUERIES: [&str; 4] = [

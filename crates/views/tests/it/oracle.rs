@@ -5,8 +5,8 @@
 
 mod draw;
 
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres_test::TestDatabase;
 use egret_views::model::Mode;
 use egret_views::testing::{Refreshable, create_in, install};
 

@@ -1,7 +1,7 @@
 //! What cannot be kept fresh is refused by name, and nothing is left of it.
 
 use egret_base::CodedError;
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres_test::TestDatabase;
 use egret_views::testing::{create, install};
 
 /// Queries with subqueries in expressions, and what they are refused for.

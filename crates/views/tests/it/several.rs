@@ -1,8 +1,8 @@
 //! Several views of one table, each refreshed in its own time, from one record of what changed.
 
 use egret_base::CodedError;
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres_test::TestDatabase;
 use egret_views::testing::{create, install};
 
 async fn count(client: &Client, sql: &str) -> i64 {

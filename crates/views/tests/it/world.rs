@@ -1,8 +1,8 @@
 //! A database with views that are what their queries say, or the test fails.
 
-use egret_base::test_support::eventually;
-use egret_postgres::test_support::TestDatabase;
+use egret_base_test::eventually;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres_test::TestDatabase;
 use egret_views::ViewsError;
 use egret_views::testing::{RefreshOutcome, Refreshable, create, install};
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use egret_base::Timestamp;
 use egret_linux::directory::DEPTH_MAX;
-use egret_postgres::test_support::owner;
+use egret_postgres_test::owner;
 
 use super::tenant::{TenantCopy, measure};
 use super::*;

@@ -8,8 +8,8 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use egret_base::test_support::eventually_blocking;
 use egret_base::{Clock, SystemClock, Timestamp};
+use egret_base_test::eventually_blocking;
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! The owner of a database on an external server: no superuser of it, while Egret is one.
 
-use egret_base::test_support::eventually_blocking;
-use egret_postgres::test_support::traps;
+use egret_base_test::eventually_blocking;
+use egret_postgres_test::traps;
 use rustix::process::Signal;
 
 use crate::place::{Place, text};

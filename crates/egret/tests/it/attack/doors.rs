@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use rustix::process::Signal;
 
 use crate::place::Place;

@@ -85,7 +85,7 @@ fn a_pipe_in_the_place_of_a_file_does_not_keep_a_command_waiting() {
 #[test]
 fn the_admin_token_is_not_sent_to_another_users_process() {
     if !is_root() {
-        egret_base::test_support::not_checked("a process of another user takes root");
+        egret_base_test::not_checked("a process of another user takes root");
         return;
     }
     let place = Place::new("squatter");
@@ -150,9 +150,7 @@ fn a_data_directory_is_empty_or_egrets_and_keeps_its_mode() {
 #[test]
 fn a_data_directory_that_is_closed_to_postgresql_stays_closed_and_is_named() {
     if !is_root() {
-        egret_base::test_support::not_checked(
-            "PostgreSQL runs as another user where Egret is root",
-        );
+        egret_base_test::not_checked("PostgreSQL runs as another user where Egret is root");
         return;
     }
     let place = Place::new("data-dir-closed");
@@ -240,7 +238,7 @@ fn the_admin_token_is_printed_on_a_terminal_only() {
 #[test]
 fn psql_runs_no_commands_from_the_home_directory_of_another_user() {
     if !is_root() {
-        egret_base::test_support::not_checked("a directory of another user takes root");
+        egret_base_test::not_checked("a directory of another user takes root");
         return;
     }
     let mut place = Place::new("foreign-home");

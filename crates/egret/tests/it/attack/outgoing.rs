@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use reqwest::{Client, Method};
 use rustix::process::Signal;
 use serde_json::{Value, json};

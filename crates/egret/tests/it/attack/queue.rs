@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use serde_json::{Value, json};
 
 use crate::place::Place;

@@ -4,8 +4,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use egret_base::test_support::eventually_blocking;
-use egret_postgres::test_support::attacker;
+use egret_base_test::eventually_blocking;
+use egret_postgres_test::attacker;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

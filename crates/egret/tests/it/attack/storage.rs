@@ -417,7 +417,7 @@ impl DataVolume {
     /// Nothing where only root may mount.
     fn mount(place: &Place) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            egret_base::test_support::not_checked("a volume of its own takes root");
+            egret_base_test::not_checked("a volume of its own takes root");
             return None;
         }
         let path = place.data_dir();

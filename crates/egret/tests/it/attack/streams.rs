@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use reqwest::{Method, Response};
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Tokens: narrow scopes, tenants, and what a revoked or expired token still holds.
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::queue_client::QueueClient;
 use reqwest::Method;

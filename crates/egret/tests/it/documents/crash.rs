@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use reqwest::Client;
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use egret_base::SeededEntropy;
-use egret_base::test_support::over_seeds;
+use egret_base_test::over_seeds;
 
 use super::*;
 use crate::file::scan::{ScannedFrame, Window, frame_at, record_starts};

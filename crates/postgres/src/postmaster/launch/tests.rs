@@ -2,13 +2,21 @@
 
 use std::time::Duration;
 
+use egret_postgres_test::{Guardian, test_directory};
+
 use super::*;
 use crate::cluster;
 use crate::postmaster::{StopMode, in_directory};
-use crate::test_support::{Guardian, binaries, owner, test_directory};
+use crate::provision::{self, BinarySearchSpec};
 
 async fn launch_in(directory: &Path) -> Launch {
-    let (binaries, owner) = (binaries(18).await, owner());
+    let spec = BinarySearchSpec {
+        configured: None,
+        cache: provision::default_cache(),
+        major: Some(18),
+    };
+    let binaries = provision::provide(&spec).await.unwrap();
+    let owner = RunAsUser::resolve("egret").unwrap();
     let (data, socket_dir) = (directory.join("data"), directory.join("run"));
     let password = directory.join("password");
     cluster::create(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use egret_base::settings::ByteSize;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_postgres::tokio_postgres::Client;
 use egret_queue::{OutboxView, QueueConfig};
 

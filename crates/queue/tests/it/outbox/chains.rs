@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_postgres::migrate::{Migration, migrate};
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres_test::TestDatabase;
 use egret_queue::SettingsChange;
 use egret_queue::model::TaskState;
 

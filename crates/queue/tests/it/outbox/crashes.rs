@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use egret_base::lifecycle::Service;
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Config;
+use egret_postgres_test::TestDatabase;
 use egret_queue::{DurabilityMode, OutboxSteps, QueueConfig};
 
 use super::rig::{self, NoopOutboxSteps, payloads};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::{ConditionLog, eventually};
 use egret_base::{Entropy, SeededEntropy, TaskRequest, TaskSink};
+use egret_base_test::{ConditionLog, eventually};
 use egret_queue::{QueueConfig, SettingsChange};
 
 use super::rig::{self, NoopOutboxSteps, Rig, TENANT, payloads};
@@ -298,7 +298,7 @@ async fn an_outbox_that_is_made_again_is_read_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_outboxes_cannot_be_looked_for_readiness_says_so_and_takes_requests() {
     let rig = Rig::install(18).await;
-    let elsewhere = egret_postgres::test_support::TestDatabase::create(18).await;
+    let elsewhere = egret_postgres_test::TestDatabase::create(18).await;
     let elsewhere = elsewhere.connect().await;
     let allow = async |answer: &str| {
         let name = &rig.database.name;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use egret_base::lifecycle::Service;
-use egret_postgres::test_support::client_programs;
+use egret_postgres_test::client_programs;
 
 use super::rig::{self, NoopOutboxSteps, Rig, payloads};
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
 use egret_base::{SystemClock, SystemEntropy};
+use egret_base_test::eventually;
 use egret_postgres::Databases;
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{Client, Config};
+use egret_postgres_test::TestDatabase;
 use egret_queue::model::TaskState;
 use egret_queue::{
     Detail, DurabilityMode, Options, Outbox, OutboxSteps, OutboxView, QueueConfig, Queues,

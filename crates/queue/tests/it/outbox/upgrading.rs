@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use egret_base::CodedError;
 use egret_base::lifecycle::Service;
-use egret_base::test_support::{ConditionLog, eventually};
+use egret_base_test::{ConditionLog, eventually};
 use egret_postgres::tokio_postgres::Client;
 use egret_queue::OutboxView;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use egret_metrics_model::Labels;
 use egret_metrics_wire::exposition::{TextItem, TextReader};
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Config;
+use egret_postgres_test::TestDatabase;
 
 use super::*;
 

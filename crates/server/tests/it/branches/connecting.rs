@@ -1,7 +1,7 @@
 //! The connection string through the proxy, with psql and psycopg: entering, waking, cancelling,
 //! being sent away.
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

@@ -2,7 +2,7 @@
 //! branched, or the engine is stopping.
 
 use egret_base::settings::{ByteSize, ConfigDuration};
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use reqwest::Method;
 use serde_json::json;
 
@@ -115,7 +115,7 @@ async fn a_source_that_cannot_be_copied_is_refused_by_name() {
     let rig = Rig::own(|_| ()).await;
     let source = rig.source("postgres").await;
     let path = rig.directory.join("elsewhere");
-    let owner = egret_postgres::test_support::owner();
+    let owner = egret_postgres_test::owner();
     egret_postgres::cluster::private_directory(&path, &owner).unwrap();
     let make = format!("CREATE TABLESPACE elsewhere LOCATION '{}'", path.display());
     source.batch_execute(&make).await.unwrap();

@@ -10,13 +10,13 @@ use std::sync::{Arc, LazyLock};
 
 use egret_base::lifecycle::{Service, Stack};
 use egret_base::settings::{ByteSize, ConfigDuration};
-use egret_base::test_support::eventually;
 use egret_base::{Clock, SystemClock, SystemEntropy};
+use egret_base_test::eventually;
 use egret_branches::{Branches, BranchesConfig, Options, VolumeService, open_volume};
 use egret_postgres::embedded::Layout;
-use egret_postgres::test_support::{Guardian, free_port, test_directory};
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
+use egret_postgres_test::{Guardian, free_port, test_directory};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig, ProxyOptions};
 use egret_server::{
     Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, TokenRequest, Tokens, branches_routes,

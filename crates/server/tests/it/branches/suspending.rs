@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_postgres::tokio_postgres;
 use futures_util::future::join_all;
 use reqwest::Method;

@@ -12,9 +12,9 @@ use std::time::Duration;
 use egret_base::lifecycle::{BoxFuture, Service};
 use egret_base::{Entropy, SystemClock, SystemEntropy, Timestamp};
 use egret_branches::model::BranchId;
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{self, NoTls};
 use egret_postgres::wire::scram::Verifier;
+use egret_postgres_test::TestDatabase;
 use egret_server::proxy::{
     Backend, ConnectionRefusal, Directory, Entry, Proxy, ProxyConfig, ProxyOptions, Route,
 };

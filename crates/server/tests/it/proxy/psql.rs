@@ -1,6 +1,6 @@
 //! psql, and with it libpq: how it gets in, what it is told when not, and what it does inside.
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 
 use crate::proxy::door::{BRANCH, RunningProxy, complaint, printed};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_postgres::tokio_postgres::{self, NoTls, error::SqlState};
 use egret_server::proxy::ProxyConfig;
 use tokio::io::AsyncWriteExt;

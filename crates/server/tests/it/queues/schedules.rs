@@ -1,6 +1,6 @@
 //! Schedules: made, changed, looked at, paused, run, deleted; what they refuse.
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_proto::queue::v1;
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Answers while a partition of the queue has failed.
 
 use egret_base::lifecycle::Service;
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_proto::queue::v1;
 use serde_json::json;
 use tonic::Request;

@@ -1,6 +1,6 @@
 //! Claims, leases, and what workers say.
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 

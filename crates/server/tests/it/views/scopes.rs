@@ -1,6 +1,6 @@
 //! Scopes that name views: what a view may read that is made with one, and what is told of others.
 
-use egret_base::test_support::eventually;
+use egret_base_test::eventually;
 use egret_proto::views::v1::FollowRequest;
 use egret_proto::views::v1::views_client::ViewsClient;
 use tonic::Code;

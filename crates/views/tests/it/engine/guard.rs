@@ -2,8 +2,8 @@
 
 use egret_base::lifecycle::Service;
 use egret_base::settings::ConfigDuration;
-use egret_base::test_support::{ConditionLog, eventually};
 use egret_base::{CodedError, Kind};
+use egret_base_test::{ConditionLog, eventually};
 use egret_postgres::installation::inventory;
 use egret_views::ViewsConfig;
 use egret_views::model::{Alteration, MakerRights, Mode, NewView, ReadableViews, Schedule, State};

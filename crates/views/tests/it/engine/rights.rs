@@ -1,7 +1,7 @@
 //! Code of users in what a view reads and calls: it has the rights of role `egret_views`, never
 //! those of a superuser.
 
-use egret_postgres::test_support::attacker;
+use egret_postgres_test::attacker;
 use egret_views::model::{Mode, NewView};
 
 use super::{Rig, TABLES, at, code, view as manual};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use egret_postgres::test_support::{Recovery, Termination, TestDatabase, TestServer, own_server};
+use egret_postgres_test::{Recovery, Termination, TestDatabase, TestServer, own_server};
 use egret_views::ViewsConfig;
 use egret_views::model::{Mode, NewView};
 

@@ -4,9 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use egret_postgres::test_support::{
-    Recovery, TestDatabase, client_programs, own_server, test_directory,
-};
+use egret_postgres_test::{Recovery, TestDatabase, client_programs, own_server, test_directory};
 use egret_views::ViewsConfig;
 use egret_views::model::{MakerRights, Mode, NewView};
 

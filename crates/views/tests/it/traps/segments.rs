@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use egret_base::settings::ByteSize;
-use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::{Client, Error};
+use egret_postgres_test::TestDatabase;
 use egret_views::ViewsConfig;
 use egret_views::model::{MakerRights, NewView};
 

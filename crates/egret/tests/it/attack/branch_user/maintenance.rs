@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
 
-use egret_base::test_support::eventually_blocking;
+use egret_base_test::eventually_blocking;
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Signal;
 
@@ -150,7 +150,7 @@ fn data_of(place: &Place, branch: &str) -> PathBuf {
 #[test]
 fn files_that_a_superuser_leaves_behind_lead_egret_nowhere() {
     if !rustix::process::geteuid().is_root() {
-        egret_base::test_support::not_checked("devices and files of another user take root");
+        egret_base_test::not_checked("devices and files of another user take root");
         return;
     }
     for driver in ["auto", "copy"] {

@@ -16,12 +16,11 @@ use std::time::Duration;
 
 use egret_base::SystemEntropy;
 
-use crate::cluster;
-use crate::owner::RunAsUser;
-use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
-use crate::provision::{self, Binaries, BinarySearchSpec};
-use crate::superuser::socket_connection;
-use crate::{pool, tuning};
+use egret_postgres::owner::RunAsUser;
+use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
+use egret_postgres::provision::{self, Binaries, BinarySearchSpec};
+use egret_postgres::superuser::socket_connection;
+use egret_postgres::{cluster, pool, tuning};
 
 /// A directory for one test that the unprivileged user can reach and that is removed at the end.
 pub fn test_directory(purpose: &str) -> PathBuf {
@@ -40,7 +39,7 @@ pub fn test_directory(purpose: &str) -> PathBuf {
 /// operators, casts, domains, indexes, constraints, policies, views. One of its tables has a name
 /// that drops `table` where names are not quoted.
 pub fn attacker(role: &str, table: &str) -> String {
-    let sql = include_str!("test_support/attacker.sql");
+    let sql = include_str!("attacker.sql");
     sql.replace("{role}", role).replace("{table}", table)
 }
 
@@ -48,7 +47,7 @@ pub fn attacker(role: &str, table: &str) -> String {
 /// sessions of others. Each that is caught draws from sequence `trap.caught`, and makes the role a
 /// superuser where the session has the right to.
 pub fn traps(role: &str, database: &str) -> String {
-    let sql = include_str!("test_support/traps.sql");
+    let sql = include_str!("traps.sql");
     sql.replace("{role}", role).replace("{database}", database)
 }
 
@@ -87,7 +86,7 @@ impl Guardian {
         let mut command = Command::new("bash");
         command
             .arg("-c")
-            .arg(include_str!("test_support/guardian.sh"))
+            .arg(include_str!("guardian.sh"))
             .arg("guardian")
             .arg(directory)
             .stdin(Stdio::piped())

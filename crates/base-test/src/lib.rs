@@ -12,8 +12,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::condition::active;
-use crate::sync::lock;
+use egret_base::condition::active;
+use egret_base::sync::lock;
 
 pub use eventually::{Observation, eventually, eventually_blocking};
 pub use long::{over_seeds, repetitions};
