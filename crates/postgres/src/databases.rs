@@ -72,7 +72,7 @@ pub enum DatabasesError {
         names: Vec<String>,
     },
     /// No name was given, and there are several databases.
-    #[error("there are several: name one of them")]
+    #[error("there are several databases: choose one with --database, in the API with `database`")]
     Several {
         /// Names of the databases to choose from.
         names: Vec<String>,

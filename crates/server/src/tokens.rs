@@ -92,7 +92,7 @@ pub enum TokenError {
         message: String,
     },
     /// No live token has this id.
-    #[error("there is no token `{id}`: GET /v1/tokens lists them")]
+    #[error("there is no token `{id}`")]
     NotFound {
         /// The id asked for.
         id: String,

@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
-use crate::model::{DocumentNumber, TenantId};
+use crate::model::{AliasId, DocumentNumber, TenantId};
 
 /// A key that writes can lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum LockKey {
-    /// An alias or an idempotency key, as a UUIDv5.
-    Name(TenantId, Uuid),
+    /// An alias, taken or not.
+    Alias(TenantId, AliasId),
+    /// An idempotency key, as a UUIDv5.
+    IdempotencyKey(TenantId, Uuid),
     /// A document, by its number.
     Document(TenantId, DocumentNumber),
 }

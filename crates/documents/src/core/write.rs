@@ -189,7 +189,7 @@ impl WriteRequest {
     }
 
     fn alias_key(&self, alias: AliasId) -> LockKey {
-        LockKey::Name(self.tenant, alias.0)
+        LockKey::Alias(self.tenant, alias)
     }
 
     fn document_key(&self, id: DocumentId) -> LockKey {

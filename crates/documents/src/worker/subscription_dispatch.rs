@@ -236,6 +236,11 @@ impl SubscriptionDispatcher {
     /// owner.
     async fn look_up(&self, desk: &mut DispatchState) {
         if self.keeper.standing() != OwnershipState::Owner {
+            if self.keeper.standing() == OwnershipState::Gone {
+                // Nothing is left to be read.
+                self.unlisted.end();
+                self.unseen.end();
+            }
             desk.all.clear();
             // Reload as soon as this Egret becomes the owner.
             desk.look_at = None;

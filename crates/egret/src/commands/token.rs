@@ -57,6 +57,7 @@ pub(crate) async fn run(
             let revoked = api.delete(&["tokens", &id], query).await;
             revoked.map_err(|failure| match failure.code.as_str() {
                 "token_last_admin" => failure.with_hint("--force revokes it anyway"),
+                "token_not_found" => failure.with_hint("`egret token list` lists the tokens"),
                 _ => failure,
             })?;
             if output.is_json() {

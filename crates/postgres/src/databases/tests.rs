@@ -30,7 +30,9 @@ fn without_a_name_it_is_the_only_one_besides_the_servers_own() {
     check(
         None,
         &["postgres", "shop", "weather"],
-        expect!["error: there are several: name one of them: shop, weather"],
+        expect![
+            "error: there are several databases: choose one with --database, in the API with `database`: shop, weather"
+        ],
     );
 }
 

@@ -29,7 +29,9 @@ fn databases_are_refused_by_name() {
     let names = || vec!["shop".to_owned(), "weather".to_owned()];
     check(
         DatabasesError::Several { names: names() },
-        expect!["invalid_request: database: there are several: name one of them: shop, weather"],
+        expect![
+            "invalid_request: database: there are several databases: choose one with --database, in the API with `database`: shop, weather"
+        ],
     );
     check(
         DatabasesError::Unknown {

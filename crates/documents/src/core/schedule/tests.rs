@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn name(number: u128) -> LockKey {
-    LockKey::Name(TenantId(1), Uuid::from_u128(number))
+    LockKey::Alias(TenantId(1), AliasId(Uuid::from_u128(number)))
 }
 
 fn exclusive(numbers: &[u128]) -> LockSet {

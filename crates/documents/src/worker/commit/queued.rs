@@ -77,7 +77,7 @@ impl QueuedWrite {
         let mut locks = atomic::lock_set(&self.requests);
         if let (Some(idempotency), Some(first)) = (self.options.idempotency, self.requests.first())
         {
-            let key = LockKey::Name(first.tenant, idempotency.key);
+            let key = LockKey::IdempotencyKey(first.tenant, idempotency.key);
             locks.exclusive.push(key);
         }
         locks

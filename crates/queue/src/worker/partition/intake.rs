@@ -95,7 +95,7 @@ impl Intake {
     pub(crate) fn admit(&self, submission: Submission) -> Result<Submission, PendingReply> {
         let size_bytes = submission.record_bytes();
         let too_large = (size_bytes > self.room_bytes).then_some(QueueError::TooLarge {
-            what: "the request's part for one partition",
+            what: "the tasks of the request for one partition",
             size_bytes: size_bytes as u64,
             limit: "the largest batch of the log",
             max_bytes: self.room_bytes as u64,
