@@ -35,8 +35,7 @@ pub(crate) enum Decision<'g> {
     Pass,
     /// The answer to a request that must not pass.
     Refuse(Response),
-    /// The token is to be verified first, by [`Authorizer::verify`]; then [`Authorizer::decide`] is
-    /// asked.
+    /// The token must be verified by [`Authorizer::verify`] before the requirement can be checked.
     Verify(String, &'g OperationAccess),
 }
 

@@ -29,7 +29,7 @@ use crate::token_end::until_token_ends;
 /// Not counted among the requests in progress; a quota of its own bounds it, as the page is long.
 const METRICS: &str = "/metrics";
 
-/// Answered however busy the server is: monitoring must not take load for death.
+/// Answered under any load, so that monitoring does not mistake a busy server for a dead one.
 const ALWAYS_ADMITTED: [&str; 6] = [
     "/healthz",
     "/readyz",
@@ -46,7 +46,7 @@ const PUBLIC_BODY_BYTES_MAX: usize = 4 << 10;
 /// Why a request is not admitted.
 struct AdmissionRefusal {
     error: RequestError,
-    /// The body of one that is too long, to be read away before the answer.
+    /// The body of a request that is too large; it is drained before the response.
     unread: Option<Box<IncomingBody>>,
 }
 
@@ -223,7 +223,7 @@ impl Admission {
         if request.body().is_end_stream() {
             return Ok(request);
         }
-        // By the route, not by what a request says of itself.
+        // Decided by the route, not by the request's headers.
         let is_piecemeal = transfer.is_piecemeal;
         let size = request.body().size_hint();
         if !is_piecemeal && size.lower() > self.body_bytes_max {

@@ -64,7 +64,7 @@ pub struct AuditLog {
     lost: Counter,
     failed: Mutex<FailedQuota>,
     sessions: Mutex<SessionQuota>,
-    /// Requests without success that were counted only, since the last entry.
+    /// Failed requests that were only counted since the last entry.
     suppressed: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! The doors' settings, section `server` of `egret.toml`.
+//! Settings of the HTTP and gRPC server, section `server` of `egret.toml`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -128,7 +128,7 @@ impl ServerConfig {
         Ok(SocketAddr::new(address, self.port))
     }
 
-    /// Refuses addresses that are none.
+    /// Checks the settings that hold addresses.
     ///
     /// # Errors
     /// [`ServerError::Setting`] with the first such setting.
@@ -137,7 +137,7 @@ impl ServerConfig {
         self.socket_address().map(|_| ())
     }
 
-    /// The proxies whose word on the addresses of clients counts.
+    /// The proxies that are trusted to name the addresses of clients.
     pub(crate) fn trusted_proxies(&self) -> Result<TrustedProxies, ServerError> {
         let proxies = TrustedProxies::read(&self.trusted_proxies, &self.forwarded_header);
         proxies.map_err(|(setting, message)| ServerError::Setting { setting, message })

@@ -1,4 +1,4 @@
-//! What can go wrong when the doors open, and why a request is turned away.
+//! Errors of building and starting the server, and reasons to refuse a request.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ impl CodedError for ServerError {
     }
 }
 
-/// Why a request is turned away before any engine sees it.
+/// Why a request is refused before an engine sees it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The part that answers could not start.

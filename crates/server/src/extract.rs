@@ -22,7 +22,7 @@ use crate::error::RequestError;
 use crate::problem::Problem;
 use crate::request_context::RequestContext;
 
-/// How long a body that is refused is read away at most.
+/// The longest time for which a refused body is drained.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A JSON body, read or written.
@@ -51,7 +51,7 @@ impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Option<Self>, Problem> {
-        // What is not named JSON may only be left out.
+        // Without a JSON content type, the body must be empty.
         let named = check_content_type(request.headers());
         let bytes = read_body(request).await?;
         if bytes.is_empty() {
@@ -63,7 +63,7 @@ impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
     }
 }
 
-/// A JSON body that is read where it lies: what is read of it borrows from it.
+/// A JSON body that is parsed in place: parsed values borrow from it.
 #[derive(Clone, Debug)]
 pub(crate) struct JsonText(Bytes);
 
@@ -96,7 +96,7 @@ impl<S: Send + Sync> OptionalFromRequest<S> for JsonText {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Option<Self>, Problem> {
-        // What is not named JSON may only be left out.
+        // Without a JSON content type, the body must be empty.
         let named = check_content_type(request.headers());
         let bytes = read_body(request).await?;
         if bytes.is_empty() {
@@ -283,8 +283,8 @@ impl BodyMemory {
     }
 }
 
-/// Reads away the rest of a body that is refused, up to the size a legal one may have: a connection
-/// closed on unread bytes is reset, and the answer lost with it.
+/// Drains the rest of a refused body, up to the size that an accepted one may have: a connection
+/// closed on unread bytes is reset, and the response is lost with it.
 pub(crate) async fn drain(mut body: Body, bytes_max: u64) {
     let reading = async {
         let mut read = 0;
@@ -304,7 +304,7 @@ pub(crate) async fn drain(mut body: Body, bytes_max: u64) {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
 
-/// Reads a member from the text that stands for its value.
+/// Deserializes a field from its text form.
 pub(crate) fn by_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
     deserializer: D,
 ) -> Result<T, D::Error> {

@@ -23,7 +23,7 @@ pub(crate) struct ClientAddress {
     pub(crate) is_forwarded: bool,
 }
 
-/// The proxies whose word on the addresses of clients counts.
+/// The proxies that are trusted to name the addresses of clients.
 #[derive(Debug)]
 pub(crate) struct TrustedProxies {
     networks: Vec<IpNet>,
@@ -118,7 +118,7 @@ impl TrustedProxies {
     }
 }
 
-/// An address, with a port perhaps; one of IPv6 with a port in brackets.
+/// Parses an address with an optional port; an IPv6 address with a port is in brackets.
 fn node(text: &str) -> Option<IpAddr> {
     let address = text
         .parse::<IpAddr>()

@@ -39,7 +39,7 @@ pub(crate) enum BodyKind {
     Grpc,
 }
 
-/// A request's body while it comes.
+/// The body of a request as it arrives.
 pub(crate) struct IncomingBody {
     body: Body,
     /// None where the request has no token, and so no quota.
@@ -117,7 +117,7 @@ impl IncomingBody {
     }
 }
 
-/// The messages of a gRPC body, as far as their lengths.
+/// Tracks the messages of a gRPC body by their lengths.
 #[derive(Debug, Default)]
 struct Messages {
     head: [u8; MESSAGE_HEAD_BYTES],

@@ -1,7 +1,7 @@
 //! The port: accepts connections, speaks TLS where configured, and HTTP/1.1 or HTTP/2 on each.
 //!
-//! When told to stop it accepts no more, lets requests in flight finish for a while, then closes
-//! what is left.
+//! On a stop it accepts no more connections, lets requests in flight finish for a while, and then
+//! closes what is left.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -35,23 +35,23 @@ use crate::peer::{Peer, PeerKind, Peers};
 use crate::problem::Problem;
 use crate::tls::Certificates;
 
-/// Connections beyond `connections_max` that are still told why they are refused; any further
-/// ones are closed without a word.
+/// Connections beyond `connections_max` that still receive the reason of their refusal; further
+/// ones are closed without a response.
 const REFUSALS_MAX: usize = 64;
 
 /// The least hyper takes as its buffer for a request's head.
 const HEAD_BUFFER_MIN: usize = 8 << 10;
 
-/// Headers beyond which hyper would answer by itself, unless told otherwise.
+/// The default number of headers beyond which hyper responds by itself.
 const HYPER_HEADERS_MAX: usize = 100;
 
-/// How long to rest when the system cannot give a connection, e.g. for want of file descriptors.
+/// The pause after a connection could not be accepted, for example for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often an HTTP/2 client that sends nothing is asked whether it is still there.
+/// Interval of pings to an HTTP/2 client that sends nothing.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long such a client has to answer.
+/// How long an HTTP/2 client may take to answer a ping before its connection is closed.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Resets before a request has been looked at, in multiples of the streams of a connection. A
@@ -69,7 +69,7 @@ pub(crate) struct Listener {
     metrics: Arc<Metrics>,
 }
 
-/// A listener that has its port.
+/// A listener that is bound to its port.
 pub(crate) struct Bound {
     socket: TcpListener,
     address: SocketAddr,
@@ -237,7 +237,7 @@ struct Client {
 }
 
 impl ConnectionContext {
-    /// Whose connection comes from an address.
+    /// Whether connections from an address are a trusted proxy's or a client's.
     fn kind_of(&self, address: SocketAddr) -> PeerKind {
         if self.trusted_proxies.contains(address.ip()) {
             PeerKind::Proxy
@@ -258,10 +258,10 @@ impl ConnectionContext {
         }
     }
 
-    /// Answers a connection too many, for at most as long as its head may take.
+    /// Responds to a connection beyond the limit, within the time allowed for a request head.
     async fn refuse(&self, client: Client, watcher: Watcher) {
         let answer = self.converse(client, watcher, &self.refusing, None);
-        // Whether it listened or not, it is closed now.
+        // Ignore the result: the connection is closed in either case.
         let _ = tokio::time::timeout(self.header_timeout, answer).await;
     }
 
@@ -333,11 +333,11 @@ impl ConnectionContext {
         let protocol = protocol(&self.config, executor);
         let connection = protocol.serve_connection(TokioIo::new(stream), service);
         tokio::select! {
-            // What a client did wrong on the wire it has been told there.
+            // Protocol errors have already been reported to the client on the wire.
             ended = watcher.watch(connection) => if let Err(error) = ended {
                 tracing::debug!(error, "a connection ended early");
             },
-            // hyper minds how long a head takes only once it knows the HTTP version.
+            // hyper applies its timeout for heads only once it knows the HTTP version.
             () = silence(spoken, self.header_timeout) => {
                 tracing::debug!("a connection sent no request within server.header_timeout");
             }
@@ -345,7 +345,7 @@ impl ConnectionContext {
     }
 }
 
-/// Ends when nothing has been spoken for `limit`, and otherwise never.
+/// Completes when no request has arrived within `limit`; never completes otherwise.
 async fn silence(spoken: CancellationToken, limit: Duration) {
     if tokio::time::timeout(limit, spoken.cancelled())
         .await
@@ -382,7 +382,7 @@ fn protocol(config: &ServerConfig, executor: StreamExecutor) -> auto::Builder<St
     builder
 }
 
-/// What answers on a connection too many.
+/// The router that refuses requests on connections beyond the limit.
 fn refusing(connections_max: u64) -> Router {
     Router::new().fallback(move || async move {
         let problem = Problem::from(RequestError::Busy {

@@ -126,7 +126,7 @@ impl Metrics {
         registry.register_collector(Box::new(process::Process { started_at }));
     }
 
-    /// Shows what does not work.
+    /// Registers the collector of failed parts.
     pub(crate) fn register_failed_parts(&self, parts: FailedParts) {
         self.register(|registry| {
             registry.register_collector(Box::new(failed::FailedPartsCollector { parts }))
@@ -138,12 +138,12 @@ impl Metrics {
         add(&mut lock(&self.registry));
     }
 
-    /// Shows what requests in progress hold.
+    /// Registers the collector of quota use.
     pub(crate) fn observe_quotas(&self, quotas: Arc<Quotas>) {
         self.register(|registry| registry.register_collector(Box::new(QuotaUse(quotas))));
     }
 
-    /// Counts a request that was refused for want of room.
+    /// Counts a request that was refused because a limit was reached.
     pub(crate) fn count_refusal(&self, limit: &'static str) {
         self.refusals.get_or_create(&RefusalLabels { limit }).inc();
     }

@@ -61,7 +61,7 @@ pub(crate) struct Observer {
     metrics: Arc<Metrics>,
     access_log: bool,
     audit: Option<Arc<AuditLog>>,
-    /// What is random of the ids made here: the same for all of them, and counted up.
+    /// Random part of all ids of this process; a counter is mixed into it.
     random: [u8; 10],
     ids_made: AtomicU64,
 }
@@ -91,7 +91,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     let (mut request, unread) = UnreadBodyGuard::watch(request);
     request.extensions_mut().insert(context.clone());
     let span = tracing::info_span!("request", id = context.id());
-    // In its place from here on: it is large.
+    // Pinned in place, because the future is large.
     let passed = pin!(pass(request, context.clone()));
     let response = caught(passed).instrument(span).await;
     let mut response = asked.with_problem(response, context.id());
@@ -106,7 +106,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     let status = response.status().as_u16();
     let outcome = grpc_refusal(response.headers()).unwrap_or(status);
     response.map(|body| {
-        // These bodies are never asked for their end.
+        // The transport does not poll these bodies to their end.
         if body.is_end_stream() || asked.method == Method::HEAD {
             record.status = status;
             record.outcome = outcome;
@@ -140,7 +140,7 @@ fn grpc_refusal(headers: &HeaderMap) -> Option<u16> {
     Some(status.as_u16())
 }
 
-/// Runs the handler; one that panics costs its caller an answer, not the connection.
+/// Runs the handler and turns a panic into an error response, so that the connection survives.
 async fn caught(handled: impl Future<Output = Response>) -> Response {
     match AssertUnwindSafe(handled).catch_unwind().await {
         Ok(response) => response,
@@ -171,7 +171,7 @@ impl Observer {
         }
     }
 
-    /// A new id: unlike every other, and no secret.
+    /// Returns a new unique id; it is no secret.
     fn new_id(&self) -> String {
         let mut random = self.random;
         let (_, counted) = random.split_at_mut(2);
@@ -182,7 +182,7 @@ impl Observer {
         egret_base::id::v7(self.clock.now(), random).to_string()
     }
 
-    /// The id the client sent, when it is sane, else a new one.
+    /// The id that the client sent if it is well-formed, otherwise a new one.
     fn request_id(&self, headers: &HeaderMap) -> String {
         let sane = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         headers
@@ -237,7 +237,7 @@ impl RequestInfo {
             },
         };
         problem.request_id = Some(id.to_owned());
-        // The one place where a fault of ours is logged; a caller's own mistake is told the caller.
+        // The only place that logs internal errors; callers' mistakes are in their responses only.
         if problem.status == StatusCode::INTERNAL_SERVER_ERROR.as_u16() {
             self.log_failure(&problem, id);
         }

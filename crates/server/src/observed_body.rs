@@ -1,4 +1,4 @@
-//! Bodies with an observer, which is told how many bytes have passed and when the body ends.
+//! Bodies with an observer, which is notified of the bytes that pass and of the end of the body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -40,7 +40,7 @@ use crate::error::ServerError;
 use crate::metrics::Metrics;
 use crate::tokens::{LiveToken, TokenError, Tokens};
 
-/// How often remembered tokens are looked at.
+/// Interval at which cached tokens are checked for expiry.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Dependencies of the verification of tokens.
@@ -63,7 +63,7 @@ pub struct Oidc {
 }
 
 impl Oidc {
-    /// What the settings ask for; `None` where they name no issuer.
+    /// Creates the verifier that the settings describe; `None` where they name no issuer.
     ///
     /// # Errors
     /// [`ServerError`] with the setting that cannot be used.
@@ -102,7 +102,7 @@ impl Oidc {
         }))
     }
 
-    /// The token of this text if it was verified before; touches neither keys nor disk.
+    /// Returns the token with this text if it was verified before; touches neither keys nor disk.
     ///
     /// # Errors
     /// [`TokenError`]: it has ended, or is too long to be looked at.
@@ -153,7 +153,7 @@ impl Oidc {
         Ok(remembered)
     }
 
-    /// What a token amounts to whose signature is this key's.
+    /// Verifies the signature of a token with its key, and converts its claims.
     fn accept(
         &self,
         signed: &SignedToken<'_>,
@@ -178,7 +178,7 @@ impl Oidc {
         self.metrics.remembered.set(count);
     }
 
-    /// Has the keys read again now.
+    /// Requests a fetch of the keys now.
     pub fn refresh(&self) {
         self.keys.refresh();
     }

@@ -214,7 +214,7 @@ fn document_prometheus_errors(operation: &mut Value) {
     }
 }
 
-/// A document of paths and components that are known only as it runs, in the same form.
+/// A document of the same form, for paths and components that are known only at run time.
 pub(crate) fn described(paths: Map<String, Value>, components: Map<String, Value>) -> Value {
     let mut document = json!({
         "openapi": "3.1.0",
@@ -233,8 +233,8 @@ fn method_of(key: &str) -> Option<Method> {
     known.parse().ok()
 }
 
-/// What an operation's `security` asks: one of its alternatives. `[{}]` is public, nothing at all
-/// takes an admin of the operator's tenant.
+/// The requirement that an operation's `security` declares: one of its alternatives. `[{}]` is
+/// public, and no alternative at all requires an admin of the operator's tenant.
 fn requirement_of(path: &str, operation: &Value) -> Requirement {
     let alternatives = operation["security"].as_array();
     let Some(alternatives) = alternatives.filter(|all| !all.is_empty()) else {

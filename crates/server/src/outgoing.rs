@@ -138,7 +138,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     }
 }
 
-/// Where a response stands, shared by its body and its stream's task.
+/// Progress of a response, shared by its body and its stream's task.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseProgress {
     waits_for_peer: AtomicBool,

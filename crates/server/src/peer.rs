@@ -29,7 +29,7 @@ const PUBLIC_REQUESTS_PER_CONNECTION_MAX: u32 = 16;
 /// prefix.
 const IPV6_SITE_BITS: u32 = 64;
 
-/// Whose connection it is.
+/// Whether a connection belongs to a client or to a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerKind {
     Client,
@@ -54,10 +54,10 @@ struct OpenPeers {
     addresses: HashMap<IpAddr, Address>,
     /// Requests without a token in progress.
     public_requests: u32,
-    /// Those of each connection that has some. Those of an evicted one end in a moment, and count
-    /// no more.
+    /// Requests without a token in progress, by connection. Those of an evicted connection end in a
+    /// moment, and are no longer counted.
     public_requests_by_id: HashMap<u64, u32>,
-    /// Those that trusted proxies pass on, by the client's address.
+    /// Requests without a token that trusted proxies forward, by the client's address.
     forwarded: HashMap<IpAddr, u32>,
 }
 
@@ -171,7 +171,8 @@ impl Peers {
         )
     }
 
-    /// Has room for one more request without a token among all of them.
+    /// Ensures that one more request without a token fits the total limit, by eviction if
+    /// necessary.
     fn check_all(
         &self,
         open: &mut OpenPeers,
@@ -296,7 +297,7 @@ impl Peer {
         let of_address = open.addresses.get(&self.address);
         let of_address = of_address.map_or(0, |of_address| of_address.public_requests);
         let is_full = of_address >= peers.public_requests_per_address_max;
-        // What an evicted connection still asks counts nowhere.
+        // An evicted connection gets no further permits.
         if self.evicted.is_cancelled()
             || is_full && !open.evict_busiest(self.id, Some(self.address), held)
         {

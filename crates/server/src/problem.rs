@@ -111,8 +111,7 @@ pub fn grpc_status(error: &dyn CodedError) -> tonic::Status {
     problem.to_grpc_status()
 }
 
-/// What an answer says of one thing of several that failed: as long and with the same words as in a
-/// problem of its own.
+/// The detail of one failed item of several, in the form that a problem of its own would have.
 pub(crate) fn detail_of(error: &dyn CodedError) -> String {
     bounded(without_paths(error, egret_base::error::chain(error)))
 }
@@ -178,7 +177,7 @@ impl Problem {
         self.logged_detail.as_deref().unwrap_or(&self.detail)
     }
 
-    /// What is said while everything stops.
+    /// The problem of requests that arrive while Egret stops.
     pub fn stopping() -> Self {
         let detail = "egret is stopping".to_owned();
         let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail, true);

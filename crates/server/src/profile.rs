@@ -68,7 +68,7 @@ impl CodedError for ProfileError {
 /// The one profiler of the process, for the sampling timer is the process's.
 static PROFILER: Semaphore = Semaphore::const_new(1);
 
-/// Samples the program for `seconds` and writes what it saw.
+/// Samples the program for `seconds` and renders the profile.
 ///
 /// # Errors
 /// [`ProfileError::Duration`] beyond `duration_max`, [`ProfileError::Running`] when another

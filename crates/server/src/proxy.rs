@@ -5,7 +5,7 @@
 //! PostgreSQL's protocol can do works through it. What it needs to know of branches it asks of a
 //! [`Directory`]; [`BranchDirectory`] is the engine's.
 //!
-//! One task serves one connection: [`client`] tells its life from the first packet to the last,
+//! One task serves one connection: [`client`] handles it from the first packet to the last,
 //! [`negotiation`], [`route`] and [`authentication`] are its beginning, [`relay`] the rest.
 
 mod authentication;
@@ -84,7 +84,7 @@ struct ProxyContext {
     ending: watch::Sender<ShutdownPhase>,
 }
 
-/// What the proxy stands on.
+/// Dependencies of the proxy.
 pub struct ProxyOptions {
     /// The settings of section `proxy`.
     pub config: ProxyConfig,

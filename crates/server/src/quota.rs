@@ -100,7 +100,7 @@ impl ScopeLimits {
     }
 }
 
-/// What is in use.
+/// The current use of each resource.
 #[derive(Debug, Default)]
 struct Usage([AtomicU64; RESOURCES]);
 
@@ -305,7 +305,7 @@ impl ServerLimits {
     /// Takes over the limits of requests, streams and memory of bodies. Requests in progress go on.
     ///
     /// # Errors
-    /// [`ServerError::Setting`] when an address is none; all limits stay as they were then.
+    /// [`ServerError::Setting`] when a setting is not valid; the limits are unchanged then.
     pub fn change(&self, config: &ServerConfig) -> Result<(), ServerError> {
         config.check()?;
         self.0.set_limits(config);

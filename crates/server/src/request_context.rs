@@ -21,7 +21,7 @@ pub(crate) struct RequestContext {
     id: String,
     /// The path as it was sent.
     path: String,
-    /// Where the client is.
+    /// The client's address.
     client: Option<ClientAddress>,
     body_bytes_max: u64,
     operation: OnceLock<Arc<Operation>>,
@@ -31,7 +31,7 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    /// The context of a request whose head has come.
+    /// Creates the context of a request whose head has arrived.
     pub(crate) fn new(id: String, request: &Request, body_bytes_max: u64) -> Self {
         Self {
             id,
@@ -54,7 +54,7 @@ impl RequestContext {
         &self.path
     }
 
-    /// Where the client is.
+    /// The client's address.
     pub(crate) fn client(&self) -> Option<ClientAddress> {
         self.client
     }
@@ -74,7 +74,7 @@ impl RequestContext {
         self.operation.get().map(|operation| &**operation)
     }
 
-    /// What the request is about, as far as it was noted or its path says it.
+    /// The object of the request: the noted one, else the names in its path.
     pub(crate) fn object(&self) -> Option<String> {
         let noted = self.object.get().cloned();
         noted.or_else(|| self.operation()?.object(&self.path))
@@ -91,7 +91,7 @@ impl RequestContext {
         let _ = self.operation.set(operation);
     }
 
-    /// Notes what a request is about where its path does not say it, for the audit log.
+    /// Records the object of a request for the audit log if its path does not name it.
     pub(crate) fn note_object(&self, object: &str) {
         let end = object.floor_char_boundary(OBJECT_BYTES_MAX);
         // The first note stays.
@@ -103,7 +103,7 @@ impl RequestContext {
         let _ = self.caller.set(caller);
     }
 
-    /// Keeps what a request was admitted by until the response's last byte.
+    /// Holds the permit of the request until the response's last byte.
     pub(crate) fn hold(&self, admitted: AdmissionPermit) {
         // A request is admitted once.
         let _ = self.permit.set(admitted);
@@ -139,7 +139,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The audit log's record of a request whose path does not say what it is about.
+/// Lets a handler record the object of its request for the audit log if the path does not name it.
 pub(crate) struct AuditSubject(Arc<RequestContext>);
 
 impl AuditSubject {

@@ -82,7 +82,8 @@ impl Builder {
         self
     }
 
-    /// Shows a certificate that others can read again, instead of reading the files by itself.
+    /// Serves this certificate, which can be reloaded, instead of reading the files that the
+    /// settings name.
     pub fn certificates(mut self, certificates: Option<Certificates>) -> Self {
         self.certificates = certificates;
         self
@@ -257,7 +258,7 @@ struct ServerTasks {
 }
 
 impl Server {
-    /// Begins to put a server together.
+    /// Starts to configure a server.
     pub fn builder(config: ServerConfig, deps: Deps) -> Builder {
         Builder {
             stopping: CancellationToken::new(),
@@ -274,7 +275,7 @@ impl Server {
         }
     }
 
-    /// Its limits, to change them while it runs.
+    /// The server's limits, which can be changed while it runs.
     pub fn limits(&self) -> ServerLimits {
         ServerLimits(self.doors.quotas.clone())
     }

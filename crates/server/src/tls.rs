@@ -19,12 +19,12 @@ use crate::trusted_file;
 /// Most bytes of the file with the authorities of clients.
 const CLIENT_CA_BYTES_MAX: u64 = 1 << 20;
 
-/// The certificate that the doors show, and the authorities of their clients, which can be read
-/// again while the doors are open. Cheap to clone.
+/// The certificate of the listeners and the authorities of their clients; both can be reloaded
+/// while the listeners are open. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     shown: Arc<ShownCertificate>,
-    /// For doors that ask for no certificate of clients.
+    /// For listeners that request no client certificate.
     config: Arc<rustls::ServerConfig>,
     api: Arc<RwLock<ApiTls>>,
 }
@@ -39,9 +39,9 @@ struct ApiTls {
 /// Which certificates of clients are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ClientTrust {
-    /// None is asked for.
+    /// No certificate is requested.
     Off,
-    /// Those of these authorities.
+    /// Certificates issued by these authorities are accepted.
     Authorities {
         certificates: Vec<CertificateDer<'static>>,
         is_required: bool,
@@ -57,7 +57,7 @@ pub struct CertificateChanges {
     pub has_other_clients: bool,
 }
 
-/// The certificate of new connections; those that there are keep theirs.
+/// The certificate of new connections; existing connections keep theirs.
 #[derive(Debug)]
 struct ShownCertificate(RwLock<Arc<CertifiedKey>>);
 
@@ -95,7 +95,7 @@ impl Certificates {
         }))
     }
 
-    /// TLS with this certificate, for a door that asks for no certificate of its clients.
+    /// TLS with this certificate, for a listener that requests no client certificate.
     pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
         self.config.clone()
     }
@@ -126,8 +126,8 @@ impl Certificates {
         let mut api = write_lock(&self.api);
         let has_other_clients = api.clients != clients;
         if has_other_clients {
-            // All of it, and so the memory of sessions: one that is resumed shows no certificate
-            // again.
+            // Replace the whole configuration, and with it the session cache: a resumed session
+            // presents no certificate again.
             *api = ApiTls {
                 config: server_config(self.shown.clone(), verifier),
                 clients,

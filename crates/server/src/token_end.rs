@@ -131,7 +131,7 @@ struct BoundedBody {
     /// `None` once it has been cut off: what it holds is released at once.
     body: Option<Body>,
     caller: Caller,
-    /// Made when the body waits for the first time, which short answers do not.
+    /// Created when the body waits for the first time; short responses never do.
     ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     ending: BodyTermination,
 }

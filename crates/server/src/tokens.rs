@@ -225,7 +225,7 @@ impl Tokens {
         Scope::parse(text, &self.areas)
     }
 
-    /// What [`Self::scope`] takes, as a regular expression.
+    /// The scopes that are accepted, as a regular expression.
     pub(crate) fn scope_pattern(&self) -> String {
         Scope::pattern(&self.areas)
     }
@@ -278,7 +278,7 @@ impl Tokens {
     }
 
     /// Ends the tokens whose time has come, and with them the requests that hold them; touches no
-    /// disk. Returns whether [`Tokens::write_ends`] has something to write.
+    /// disk. Returns whether there are expirations to be written.
     pub(crate) fn end_expired(&self) -> bool {
         let now = self.clock.now();
         let mut has_unwritten = false;
@@ -306,7 +306,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// The token whose text this is; touches no disk.
+    /// Looks up the token with this text; touches no disk.
     ///
     /// # Errors
     /// [`TokenError::Invalid`] or [`TokenError::Expired`].
@@ -389,8 +389,8 @@ impl Tokens {
         self.keep(token, &presented).map(Some)
     }
 
-    /// Whether a token is the operator's, and no other one of the operator's lasts for
-    /// [`ADMIN_REST_MIN`].
+    /// Whether a token is an admin token of the operator, and no other one is valid for long enough
+    /// to replace it.
     fn is_last_admin(&self, id: &str) -> bool {
         let (now, live) = (self.clock.now(), self.read_live());
         let admins: Vec<_> = live.values().filter(|live| is_admin(live, now)).collect();
@@ -427,7 +427,7 @@ impl Tokens {
         })
     }
 
-    /// Deletes tokens that ended more than [`ENDED_KEPT`] ago, so that neither the file nor memory
+    /// Deletes tokens whose retention after their end is over, so that neither the file nor memory
     /// grows with time.
     fn sweep(&self) -> Result<(), TokenError> {
         let horizon = minus(self.clock.now(), ENDED_KEPT);

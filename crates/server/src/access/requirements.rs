@@ -113,7 +113,7 @@ fn is_audited(id: &str, method: &Method, requirement: &Requirement) -> bool {
                 .any(|scope| has(scope)))
 }
 
-/// What is known of one method of a path.
+/// The requirement and the audit name of one method of a path.
 #[derive(Debug)]
 pub(crate) struct OperationAccess {
     pub(super) requirement: Requirement,
@@ -124,7 +124,7 @@ pub(crate) struct OperationAccess {
 #[derive(Debug)]
 pub(crate) struct Requirements {
     by_path: HashMap<String, HashMap<Method, Arc<OperationAccess>>>,
-    /// Of a route without documentation.
+    /// Access to routes without documentation.
     otherwise: Arc<OperationAccess>,
 }
 
@@ -146,7 +146,7 @@ impl Default for Requirements {
 }
 
 impl Requirements {
-    /// Notes what one operation needs.
+    /// Adds the requirement of one operation.
     pub(crate) fn insert(
         &mut self,
         path: &str,

@@ -14,7 +14,7 @@ use super::quota::minute;
 /// Sessions of one role, branch and address that are recorded in a minute with opening and end.
 pub(super) const SESSIONS_PER_MINUTE_MAX: u64 = 20;
 
-/// Sessions of one tenant that are.
+/// Sessions of one tenant that are recorded in a minute with opening and end.
 pub(super) const SESSIONS_PER_TENANT_MINUTE_MAX: u64 = 300;
 
 /// Roles, branches and addresses whose sessions are counted one by one in a minute; those of
@@ -29,7 +29,7 @@ pub(super) struct SessionQuota {
     by_tenant: HashMap<Option<String>, u64>,
 }
 
-/// Whose sessions are counted together.
+/// Key by which sessions are counted together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct SessionKey {
     tenant: Option<String>,

@@ -20,7 +20,7 @@ const END: &str = "endBranchSession";
 /// A session as its client asks for it.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionAttempt {
-    /// Where the client is.
+    /// The client's address.
     pub(crate) address: IpAddr,
     /// The tenant and the branch, as the client names them.
     pub(crate) tenant: String,
@@ -33,9 +33,9 @@ pub(crate) struct SessionAttempt {
 
 /// Why a session was refused.
 pub(crate) struct SessionRefusal {
-    /// The status that HTTP has for it.
+    /// The equivalent HTTP status.
     pub(crate) status: u16,
-    /// A word, as metrics have it.
+    /// The reason, as metrics have it.
     pub(crate) reason: &'static str,
 }
 

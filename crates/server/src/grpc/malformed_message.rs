@@ -1,15 +1,15 @@
-//! Gives the statuses with which the gRPC library refuses malformed messages a code of ours.
+//! Adds Egret's error codes to the statuses with which the gRPC library refuses malformed messages.
 
 use axum::response::Response;
 use tonic::{Code, Status};
 
-/// The same status with a code of our errors, where it is one of reading a message. Others, such as
-/// that the client has gone, stay as they are.
+/// Adds Egret's error code to a status that reports a malformed message. Other statuses, such as
+/// that of a disconnected client, are unchanged.
 pub(in crate::grpc) fn told(status: Status) -> Status {
     translated(&status).unwrap_or(status)
 }
 
-/// The same for an answer that consists of a status only.
+/// Adds the error code to a response that consists of a status only.
 pub(in crate::grpc) fn answered(response: Response) -> Response {
     let status = Status::from_header_map(response.headers());
     match status.and_then(|status| translated(&status)) {

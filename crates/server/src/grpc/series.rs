@@ -34,7 +34,7 @@ const REQUESTS_MAX: usize = 64;
 /// Samples of a message of an answer, about: 256 KiB.
 const ANSWER_SAMPLES: usize = 16_384;
 
-/// What a native histogram counts for that.
+/// The number of samples that a native histogram counts as.
 const HISTOGRAM_SAMPLES: usize = 64;
 
 /// The series engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when
@@ -207,7 +207,7 @@ fn one(points: SeriesPoints) -> v1::Values {
     }
 }
 
-/// A sample as a series that has nothing else.
+/// Converts a sample to a series with a single point.
 fn alone(sample: InstantSample) -> SeriesPoints {
     let mut points = SeriesPoints {
         labels: sample.labels,
@@ -221,7 +221,7 @@ fn alone(sample: InstantSample) -> SeriesPoints {
     points
 }
 
-/// An answer as messages: at least one, which says what is noteworthy.
+/// Splits a query result into messages; the first one has the warnings and infos.
 fn pages(answer: Answer) -> impl Iterator<Item = v1::QueryResponse> {
     let mut first = v1::QueryResponse {
         warnings: answer.warnings,

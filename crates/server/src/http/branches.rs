@@ -85,7 +85,7 @@ async fn create_branch(
     Ok((status, Json(view.into())))
 }
 
-/// The branches to list. `Filter` parses them, because `label` may be repeated.
+/// The branches to list. `BranchFilter` parses them, because `label` may be repeated.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[allow(
@@ -99,7 +99,7 @@ struct BranchFilterParams {
     state: Option<String>,
 }
 
-/// What a branch in a list must have.
+/// Conditions on the branches of a list.
 #[derive(Default)]
 struct BranchFilter {
     labels: Vec<(String, String)>,

@@ -1,8 +1,8 @@
 //! Queues and their tasks over HTTP.
 //!
 //! Here are the queues themselves; `produce.rs` enqueues, `work.rs` claims and reports, `tasks.rs`
-//! looks at tasks one by one and page by page, `events.rs` tells of their changes, `schedules.rs`
-//! has them made by the clock. Whose queues are meant is told by the caller's token.
+//! reads tasks one by one and page by page, `events.rs` streams their changes, `schedules.rs`
+//! creates them by cron expressions. The caller's token determines the tenant.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ async fn view(queues: &Queues, tenant: &str, name: &str) -> Result<Queue, QueueE
     Ok(queues.view_queue(tenant, name).await?.into())
 }
 
-/// States by their names.
+/// Parses the names of states.
 fn states(names: &[String]) -> Result<Vec<TaskState>, QueueError> {
     let read = |name: &String| name.parse().map_err(|reason| invalid("states", reason));
     names.iter().map(read).collect()

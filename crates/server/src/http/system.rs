@@ -1,4 +1,4 @@
-//! How the program is: liveness, readiness, status, metrics, profiles.
+//! State of the program: liveness, readiness, status, metrics, profiles.
 
 use std::sync::Arc;
 

@@ -369,7 +369,7 @@ async fn explain_view(
     Ok(Json(views.explain(&at).await.map_err(problem)?.into()))
 }
 
-/// Refreshes of a view when none are asked for.
+/// Default number of refreshes in the history of a view.
 const LISTED: u32 = 20;
 
 /// The refreshes to list.

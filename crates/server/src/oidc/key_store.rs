@@ -41,7 +41,7 @@ struct LoadedKeys {
     loaded_at: Option<Duration>,
 }
 
-/// What is known of fetches.
+/// State of the fetches.
 #[derive(Default)]
 struct FetchState {
     /// The number of the latest fetch that was begun, from 1 on.
@@ -59,8 +59,8 @@ struct FetchState {
 /// Which fetch a request waits for.
 struct AwaitedFetch {
     number: u64,
-    /// Whether it was begun before the request came, and none may follow it now: what it does not
-    /// have may exist.
+    /// Whether the fetch began before the request, and no other may follow it now: a key that it
+    /// lacks may exist nevertheless.
     has_begun: bool,
     /// The number of the latest fetch that has ended.
     ended: watch::Receiver<u64>,
@@ -174,7 +174,7 @@ impl KeyStore {
         }
     }
 
-    /// Has the keys read again now.
+    /// Requests a fetch of the keys now.
     pub(super) fn refresh(&self) {
         self.lock_fetches().is_wanted = true;
         self.wanted.notify_one();
@@ -260,7 +260,7 @@ impl KeyStore {
         }
     }
 
-    /// Notes that a fetch begins, which is what was wanted before.
+    /// Records the start of a fetch, which fulfils all earlier requests.
     fn begin_fetch(&self) {
         let mut fetches = self.lock_fetches();
         fetches.begun += 1;

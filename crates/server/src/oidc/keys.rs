@@ -34,7 +34,7 @@ const MODULUS_BITS_MAX: Limit = Limit::new("oidc_rsa_bits_max", 4_096);
 /// Bytes of an RSA exponent: larger ones make a verification slow.
 const EXPONENT_BYTES_MAX: usize = 4;
 
-/// What a key is made of.
+/// The parameters of a public key.
 #[derive(Clone, Debug)]
 enum Material {
     Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
@@ -54,7 +54,7 @@ pub(super) struct VerificationKey {
     pub(super) fingerprint: Fingerprint,
 }
 
-/// What tells keys apart.
+/// Identifies a key by its content.
 pub(super) type Fingerprint = [u8; 32];
 
 /// The keys of an issuer that can be used.
@@ -84,7 +84,7 @@ impl KeySet {
     /// Reads a JWK Set.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// A description of the failure.
     pub(super) fn read(json: &[u8]) -> Result<Self, String> {
         let set: JwkSet = serde_json::from_slice(json)
             .map_err(|error| format!("the keys are not a JWK Set: {error}"))?;

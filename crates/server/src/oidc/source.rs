@@ -117,7 +117,7 @@ impl KeySource {
     /// Reads the keys.
     ///
     /// # Errors
-    /// What went wrong, for people, without a URL.
+    /// A description of the failure, without a URL.
     pub(super) async fn fetch(&self) -> Result<KeySet, String> {
         match &self.place {
             KeyLocation::File(_) => match self.read_file() {

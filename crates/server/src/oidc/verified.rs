@@ -34,7 +34,7 @@ pub(super) type TokenDigest = [u8; 32];
 struct VerifiedToken {
     token: Arc<LiveToken>,
     key: Fingerprint,
-    /// Differs each time that a token is remembered: entries of queues from before are stale.
+    /// Differs each time a token is cached: queue entries with an older value are stale.
     remembrance: u64,
 }
 

@@ -268,7 +268,7 @@ fn of_task(attempts: Value) -> Checks {
     ]
 }
 
-/// Two fields of which one alone may be given.
+/// Matches objects that have both fields, which the server refuses.
 fn given_together(one: &str, base64: &str) -> Value {
     json!({"required": [one, base64], "properties": {base64: {"type": "string"}}})
 }
@@ -321,7 +321,7 @@ fn of_views(schema: &str) -> Option<Checks> {
         "ViewRequest" => {
             let columns = json!({"items": {"items": texts::sql_text()}});
             // Its rows are written within the transactions of others: it is never refreshed, and
-            // nothing is told of it.
+            // it has no change sets.
             let given = |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
             let of_immediate = json!({
                 "required": ["mode"],
@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_bounded_by_what_they_are_read_as() {
+    fn integers_are_bounded_by_the_type_they_are_parsed_as() {
         let mut schema = json!({"properties": {
             "short": {"type": "integer", "format": "int32", "minimum": 0},
             "long": {"type": ["integer", "null"], "format": "int64", "minimum": 1},
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_to_a_schema_leaves_the_rest_of_it() {
+    fn merged_checks_keep_the_rest_of_a_schema() {
         let mut schema = json!({"type": "array", "items": {"type": "string"}, "maxItems": 1});
         merge(
             &mut schema,
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_found_with_what_is_within_them() {
+    fn body_schemas_include_nested_ones() {
         let document = json!({
             "paths": {"/a": {"post": {"requestBody": {"$ref": "#/components/schemas/Outer"}}}},
             "components": {"schemas": {

@@ -89,7 +89,7 @@ fn renders_as_rfc_9457() {
 }
 
 #[test]
-fn one_of_several_failures_is_described_as_a_problem_of_its_own() {
+fn a_failed_item_has_the_detail_of_a_problem_of_its_own() {
     #[derive(Debug, thiserror::Error)]
     #[error("cannot open /var/lib/egret/queue/1: {0}")]
     struct Long(String);

@@ -30,7 +30,7 @@ const NONCE_BYTES: usize = 18;
 pub(super) struct Claimant<'a> {
     pub(super) stream: &'a mut ClientStream,
     pub(super) user: &'a str,
-    /// Told whenever the proxy begins to wait for a message of the client.
+    /// Notified when the proxy starts to wait for a message of the client.
     pub(super) handshake: &'a Handshake,
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn authenticate(
     }
 }
 
-/// The result, or a refusal once the connection must make room for another.
+/// Runs `work`; returns a refusal if the connection is evicted first.
 pub(super) async fn unless_evicted<T>(
     evicted: &CancellationToken,
     work: impl Future<Output = Result<T, ConnectError>>,

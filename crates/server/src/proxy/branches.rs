@@ -109,7 +109,8 @@ impl Directory for BranchDirectory {
     }
 }
 
-/// What a client is told: the branch as it wrote it, a fitting SQLSTATE, what to do.
+/// The refusal that a client receives: the branch as the client wrote it, a fitting SQLSTATE, what
+/// to do.
 fn refusal(route: &Route, error: BranchesError) -> ConnectionRefusal {
     let branch = &route.branch;
     match &error {

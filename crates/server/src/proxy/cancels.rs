@@ -1,4 +1,4 @@
-//! Which branch a cancel request is for.
+//! Maps cancel requests to the branches of their sessions.
 //!
 //! A cancel request is a connection of its own that names a backend only by its process id and
 //! secret, as the client was given them. Process ids are unique on the machine, so the keys of
@@ -27,7 +27,7 @@ pub(super) struct Target {
 #[derive(Default)]
 pub(super) struct CancelKeys(Mutex<HashMap<BackendKey, Target>>);
 
-/// Keeps a session's key known until dropped.
+/// Keeps a session's key registered until dropped.
 pub(super) struct CancelKeyGuard {
     cancels: Arc<CancelKeys>,
     key: BackendKey,

@@ -374,7 +374,7 @@ async fn connect(socket: &Target, startup: &Startup) -> Result<RawSession, WireE
     session.and_then(Session::into_raw)
 }
 
-/// What the branch's server says is passed on word for word.
+/// Converts an error of the branch's server, whose ErrorResponse is passed on unchanged.
 fn backend_refused(error: WireError) -> ConnectError {
     if let Some(said) = error.server() {
         tracing::info!(

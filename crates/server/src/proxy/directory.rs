@@ -74,14 +74,14 @@ pub struct Backend {
     pub closed: BoxFuture<'static, ()>,
 }
 
-/// Why a client is turned away, as it is told: an ErrorResponse of severity FATAL.
+/// The refusal that a client receives: an ErrorResponse of severity FATAL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionRefusal {
     /// Five characters, see PostgreSQL's "Error Codes" appendix.
     pub sqlstate: &'static str,
     /// What is wrong, for the client.
     pub message: String,
-    /// The remedy.
+    /// What the client can do about it.
     pub hint: Option<String>,
 }
 

@@ -23,11 +23,11 @@ use crate::peer::site;
 /// sake. Clients send it at once.
 const SILENT_GRACE: Duration = Duration::from_millis(100);
 
-/// How long one has for each message of its exchange, the only one of its address: a round trip and
-/// some work. Divided by the connections of the address, …
+/// How long a client has for each message of its exchange, divided by the number of connections of
+/// its address: a round trip and some work.
 const EXCHANGE_GRACE: Duration = Duration::from_secs(1);
 
-/// … but not below this.
+/// The lower bound of that time, however many connections an address has.
 const EXCHANGE_GRACE_MIN: Duration = Duration::from_millis(100);
 
 /// The connections that are not authenticated.
@@ -189,7 +189,8 @@ impl OpenHandshake {
 }
 
 impl Handshake {
-    /// Notes that the client, which has sent its startup packet, is waited for from now on.
+    /// Restarts the time that the client, whose startup packet has arrived, has for its next
+    /// message.
     pub(super) fn note_turn(&self, now: Instant) {
         if let Some(handshake) = self.handshakes.lock().by_id.get_mut(&self.id) {
             handshake.is_silent = false;

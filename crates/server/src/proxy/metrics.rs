@@ -1,4 +1,4 @@
-//! What the proxy counts: `egret_proxy_<noun>_<unit>`.
+//! Metrics of the proxy: `egret_proxy_<noun>_<unit>`.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    /// The status that HTTP has for it, for the audit log.
+    /// The equivalent HTTP status, for the audit log.
     pub(super) fn http_status(self) -> u16 {
         match self {
             Cause::Protocol | Cause::StartupTooLarge | Cause::Tls | Cause::Route => 400,

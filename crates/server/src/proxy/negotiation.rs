@@ -106,7 +106,7 @@ async fn first_packet(
     Ok((stream, packet.and_then(wanted)))
 }
 
-/// Encryption is asked for at most once each.
+/// Refuses a second request for encryption.
 fn wanted(packet: FirstPacket) -> NegotiationResult {
     match packet {
         FirstPacket::Ssl | FirstPacket::GssEncryption => Err((

@@ -32,7 +32,7 @@ pub(super) struct RelayStreams {
     pub leftover: Bytes,
 }
 
-/// What ends a session other than its two ends.
+/// Limits that end a session before either side closes.
 pub(super) struct RelayLimits {
     pub ending: watch::Receiver<ShutdownPhase>,
     pub closed: BoxFuture<'static, ()>,

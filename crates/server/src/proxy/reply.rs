@@ -76,7 +76,8 @@ pub(super) fn authenticated(data: &str) -> BytesMut {
     reply
 }
 
-/// What a session begins with: the server's settings and notices, the key, and ReadyForQuery.
+/// The messages that begin a session: the server's settings and notices, the key, and
+/// ReadyForQuery.
 pub(super) fn welcome(session: &RawSession) -> BytesMut {
     let mut reply = BytesMut::new();
     for notice in &session.notices {

@@ -16,7 +16,7 @@ pub struct Route {
     pub branch: String,
 }
 
-/// What a client wants.
+/// The session that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SessionRequest {
     pub user: String,
@@ -30,7 +30,7 @@ pub(super) struct SessionRequest {
 }
 
 impl SessionRequest {
-    /// Understands a startup packet's parameters.
+    /// Parses the parameters of a startup packet.
     pub(super) fn read(
         mut parameters: BTreeMap<String, String>,
     ) -> Result<Self, ConnectionRefusal> {

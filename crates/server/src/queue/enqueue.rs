@@ -1,5 +1,5 @@
-//! Enqueueing what one call brings: each task is answered by itself, and those that refer to each
-//! other are made together or not at all.
+//! Enqueues the tasks of one call: each has its own outcome, and tasks that refer to each other are
+//! enqueued together or not at all.
 
 use std::sync::Arc;
 
@@ -17,12 +17,11 @@ use super::rights;
 use crate::access::Caller;
 use crate::problem::Problem;
 
-/// Items of a call that are worked through at a stretch, before other calls have a chance to go on:
-/// a call of the largest size takes about a millisecond, for which the thread would do nothing
-/// else.
+/// Items of a call that are processed before the task yields: a call of the largest size takes
+/// about a millisecond, during which the thread would run nothing else.
 const STRETCH_ITEMS: usize = 128;
 
-/// What became of a new task.
+/// The outcome of a new task.
 pub(crate) type Produced = Result<EnqueueReceipt, QueueError>;
 
 /// A new task as its caller describes it.
@@ -42,7 +41,7 @@ pub(crate) enum Atomicity {
 }
 
 impl Atomicity {
-    /// As a caller's `atomic` says.
+    /// The atomicity for a caller's `atomic`.
     pub(crate) fn of(atomic: bool) -> Self {
         if atomic { Self::Call } else { Self::Chains }
     }
@@ -182,7 +181,7 @@ async fn enqueue_separately(
     Ok(places.iter().copied().zip(outcomes).collect())
 }
 
-/// Gives other calls a chance to go on after a stretch of items.
+/// Yields to other calls at regular intervals.
 async fn pause_after(place: usize) {
     if (place + 1).is_multiple_of(STRETCH_ITEMS) {
         tokio::task::yield_now().await;

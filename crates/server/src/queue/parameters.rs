@@ -1,4 +1,4 @@
-//! Parameters that calls of HTTP and gRPC have alike, and their limits.
+//! Parameters that calls of HTTP and gRPC share, and their limits.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ pub(crate) struct ReportItem<'a> {
     pub manifest: Option<&'a Manifest>,
 }
 
-/// The first [`WORDS_BYTES_MAX`] bytes of an error or a reason, cut between characters.
+/// The first bytes of an error or a reason, cut between characters.
 pub(crate) fn truncate_at_char(text: &str) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(WORDS_BYTES_MAX)]
 }

@@ -139,7 +139,7 @@ pub(crate) async fn require_after<'a>(
     Ok(())
 }
 
-/// Insists that a caller may change a schedule that exists; one that does not is no one's.
+/// Insists that a caller may change an existing schedule.
 ///
 /// # Errors
 /// [`QueueError::ScheduleNotFound`] for one of a queue of which the caller must not know, and for

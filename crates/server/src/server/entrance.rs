@@ -33,7 +33,7 @@ pub(super) struct RequestLayer {
 pub(super) struct FailedServices {
     pub(super) failures: Failures,
     by_route: HashMap<String, &'static str>,
-    /// Services without routes, by the beginnings of their paths.
+    /// Services without routes: the prefix of their paths, and the name of the service.
     pub(super) absent: Vec<(&'static str, &'static str)>,
 }
 
@@ -78,8 +78,8 @@ impl Builder {
         self.route(routes)
     }
 
-    /// Says why the service `part` could not start where a path begins with `prefix`: it has no
-    /// routes.
+    /// Refuses requests below `prefix` with the reason why the service `part`, which has no routes,
+    /// could not start.
     pub fn absent(mut self, part: &'static str, prefix: &'static str) -> Self {
         self.failed.absent.push((prefix, part));
         self

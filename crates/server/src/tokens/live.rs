@@ -1,4 +1,4 @@
-//! A token as held in memory, with the signal that tells open requests of its end.
+//! A token as held in memory, with the signal that notifies open requests of its end.
 
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use super::TokenError;
 use super::model::Token;
 
-/// How coarse the time of last use is.
+/// Resolution of the time of last use.
 const LAST_USED_RESOLUTION: Duration = Duration::from_secs(60);
 
 const NEVER: i64 = i64::MIN;

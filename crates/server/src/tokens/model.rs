@@ -1,4 +1,4 @@
-//! The nouns: a token as shown, the request for one, and a new one with its secret.
+//! A token as shown, the request for one, and a new one with its secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -103,7 +103,7 @@ pub struct TokenRequest {
 }
 
 impl TokenRequest {
-    /// The token this asks for, when it is in order.
+    /// Validates the request and returns the token that it describes.
     pub(super) fn validate(
         &self,
         id: &str,

@@ -82,7 +82,7 @@ fn read_token(row: &Row<'_>) -> rusqlite::Result<Token> {
     })
 }
 
-/// Keeps a new token.
+/// Inserts a new token.
 pub(super) fn insert(
     database: &Database,
     token: &Token,
@@ -141,7 +141,7 @@ pub(super) fn delete_ended(database: &Database, horizon: Timestamp) -> Result<()
     Ok(())
 }
 
-/// Notes which tokens have expired.
+/// Marks tokens as expired.
 pub(super) fn write_expired(database: &Database, ids: &[&str]) -> Result<(), StateError> {
     let mut connection = database.lock();
     let transaction = connection.transaction()?;

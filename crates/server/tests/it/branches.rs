@@ -1,4 +1,5 @@
-//! Branches through the doors: the engine on a real PostgreSQL, over HTTP and through the proxy.
+//! Branches through their frontends: the engine on a real PostgreSQL, over HTTP and through the
+//! proxy.
 
 mod changing;
 mod connecting;

@@ -14,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::house::{House, problem};
 
-/// A handler that tells when it was entered and waits until it is let go.
+/// A handler that signals when it was entered, and waits until it is released.
 #[derive(Clone)]
 pub struct BlockingHandler {
     pub entered: Arc<Semaphore>,
@@ -208,7 +208,7 @@ async fn a_handler_that_takes_too_long_is_cut_off() {
 }
 
 #[tokio::test]
-async fn whoever_never_finishes_asking_is_cut_off() {
+async fn a_client_that_never_finishes_its_request_is_cut_off() {
     let house = House::with(
         |config| config.header_timeout = ConfigDuration::ms(1),
         OpenApiRouter::default(),
@@ -233,7 +233,7 @@ async fn whoever_never_finishes_asking_is_cut_off() {
 }
 
 #[tokio::test]
-async fn garbage_on_the_wire_harms_nobody_else() {
+async fn garbage_on_the_wire_affects_no_other_connection() {
     let house = House::open().await;
     let entropy = SeededEntropy::new(99);
     for length in 1..200_usize {

@@ -186,7 +186,7 @@ async fn every_documented_operation_is_served() {
 }
 
 #[tokio::test]
-async fn the_page_asks_nobody_else() {
+async fn the_page_loads_nothing_from_other_hosts() {
     let house = House::open().await;
     let mut all = String::new();
     for (path, kind) in [

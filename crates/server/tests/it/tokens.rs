@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::house::{House, problem};
 
 #[tokio::test]
-async fn each_door_opens_to_its_scopes_only() {
+async fn each_route_requires_its_scopes() {
     let house = House::open().await;
     let doors = [
         ("/healthz", None),

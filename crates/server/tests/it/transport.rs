@@ -151,7 +151,7 @@ async fn a_stop_lets_requests_in_flight_finish() {
     held.until_entered().await;
     let (server, address) = (house.server.clone(), house.server.local_address().unwrap());
     let stop = tokio::spawn(async move { server.stop().await });
-    // The port is closed before the request is let go.
+    // The port is closed before the request is released.
     eventually("the port is closed", async || {
         tokio::net::TcpStream::connect(address).await.is_err()
     })
@@ -196,7 +196,7 @@ async fn a_taken_port_is_told_with_the_setting() {
 }
 
 #[tokio::test]
-async fn a_route_with_a_scope_nobody_knows_is_refused_at_once() {
+async fn a_route_with_an_unknown_scope_is_refused_at_the_start() {
     /// Feed
     #[utoipa::path(get, path = "/v1/feed", operation_id = "feed", security(("token" = ["herons:read"])),
         responses((status = 200, description = "Fed.")))]

@@ -338,7 +338,7 @@ async fn roles_are_allowed_to_ask_all_or_none() {
 }
 
 #[tokio::test]
-async fn who_may_what() {
+async fn operations_on_views_need_their_scopes() {
     let rig = Rig::new().await;
     let ask = async |token: &str, method: Method, body: Value| {
         let request = rig.house.bare(method, "/v1/views").bearer_auth(token);

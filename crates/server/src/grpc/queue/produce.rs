@@ -27,7 +27,7 @@ use crate::tokens::Reach;
 /// Tasks of one stream that may wait for their outcome; more are not read before.
 const UNANSWERED_MAX: usize = 16_384;
 
-/// Tasks that are read from a stream at a stretch, before other calls have a chance to go on.
+/// Tasks that are read from a stream before it yields to other calls.
 const STRETCH_TASKS: usize = 512;
 
 struct StreamProduceSink {
@@ -69,7 +69,7 @@ struct Precondition {
 /// not polled because its client reads no responses, so that other streams do not wait for it.
 type Detached = AbortOnDropHandle<Result<Intake, QueueError>>;
 
-/// State of the intake.
+/// State of the stream's intake of messages.
 enum Turn {
     Free(Intake),
     /// The previous message is being enqueued: its queues are made first, or the tasks looked up
@@ -120,7 +120,7 @@ impl Produce {
         }
     }
 
-    /// Reads until nothing has come, or enough waits, or others are to go on.
+    /// Reads messages until none is available, too many tasks are unanswered, or it must yield.
     fn read(&mut self, context: &mut Context<'_>) {
         let mut stretch = 0;
         while self.sink.outlet.may_ask(UNANSWERED_MAX) {
@@ -159,7 +159,7 @@ impl Produce {
         }
     }
 
-    /// Reads no more, and says why once everything before is answered.
+    /// Stops reading, and ends the stream with `status` once all earlier tasks have outcomes.
     fn end(&mut self, status: Status) {
         self.inbound = None;
         self.turn = Turn::Over;

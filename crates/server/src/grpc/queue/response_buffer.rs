@@ -16,16 +16,16 @@ use tonic::Status;
 /// A message is closed at this size, in bytes; one task may make it larger.
 const MESSAGE_BYTES: usize = 256 << 10;
 
-/// From this many unsent bytes on, no more tasks are handed out on a stream, …
+/// Unsent bytes from which on a stream receives no more tasks.
 const FULL_BYTES: usize = 4 << 20;
 
-/// … until at most this many are left.
+/// Unsent bytes at which a stream that was full receives tasks again.
 const RELIEVED_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
 pub(super) struct ResponseBuffer {
     waiting: Mutex<ResponseBufferState>,
-    /// Whether [`FULL_BYTES`] were reached, and [`RELIEVED_BYTES`] not since.
+    /// Whether [`FULL_BYTES`] were reached, and the buffer has not drained since.
     full: AtomicBool,
 }
 
@@ -214,7 +214,7 @@ impl FieldWriter<'_> {
         &mut self.waiting.open
     }
 
-    /// A report was accepted.
+    /// Adds the number of an accepted report.
     pub(crate) fn accept(&mut self, number: u64) {
         self.waiting.accepted.push(number);
     }

@@ -28,7 +28,7 @@ const WAITS_MAX: usize = 10_000;
 /// A message that has reached so many bytes takes no further task.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// How long the engine waits before it is asked again.
+/// Timeout of one wait at the engine; the stream then waits again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Outcome = (u64, Result<Result<TaskView, QueueError>, Aborted>);

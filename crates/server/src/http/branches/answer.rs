@@ -1,4 +1,4 @@
-//! What callers get to see of branches, templates and the volume.
+//! Responses of branches, templates and the volume, as JSON.
 
 use std::collections::BTreeMap;
 

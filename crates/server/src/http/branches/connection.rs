@@ -16,7 +16,7 @@ use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
 use crate::proxy::{Proxy, database_name};
 
-/// Where clients find the proxy.
+/// The address at which clients reach the proxy.
 #[derive(Clone)]
 pub struct ProxyAddress(Arc<dyn Fn() -> Option<SocketAddr> + Send + Sync>);
 

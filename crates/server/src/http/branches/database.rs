@@ -9,8 +9,8 @@ const MAINTENANCE: &str = "postgres";
 /// Most names of databases in the error for a database that does not exist.
 const LISTED_MAX: usize = 20;
 
-/// The database that was named, else the only one the branch has. Without a name the branch is
-/// asked, and woken for it.
+/// Returns the named database, else the only one that the branch has. Without a name the branch is
+/// queried, and woken for it.
 pub(super) async fn choose(
     branches: &Branches,
     tenant: &str,
@@ -23,8 +23,8 @@ pub(super) async fn choose(
     }
 }
 
-/// As [`choose`], where nothing else would tell that there is no such database: the branch is asked
-/// in any case, and woken for it.
+/// Returns the named database if it exists, else the only one that the branch has. The branch is
+/// queried in any case, and woken for it.
 pub(super) async fn choose_existing(
     branches: &Branches,
     tenant: &str,

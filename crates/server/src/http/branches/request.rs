@@ -1,4 +1,4 @@
-//! What callers ask for, as JSON.
+//! Request bodies of branches, as JSON.
 
 use std::collections::BTreeMap;
 
@@ -64,9 +64,8 @@ fn small() -> Preset {
 }
 
 impl BranchRequest {
-    /// What the engine is asked for, on behalf of a tenant.
-    /// Insists that a caller may make this branch: by its name, and by that of the branch which it
-    /// is a copy of. A template may be one of any branch of the tenant.
+    /// Insists that a caller may create this branch: by its name, and by that of the branch that it
+    /// copies. A template may be one of any branch of the tenant.
     pub(super) fn require_rights(&self, caller: &Caller) -> Result<(), TokenError> {
         caller.require_part(AREA, self.name.as_str(), &["write"])?;
         match &self.from {
@@ -76,6 +75,7 @@ impl BranchRequest {
         }
     }
 
+    /// The request for the engine, on behalf of a tenant.
     pub(super) fn of(self, tenant: &str) -> NewBranch {
         NewBranch {
             name: self.name,

@@ -230,7 +230,7 @@ impl ChangeEventStream {
         })
     }
 
-    /// The next event; the last where nothing follows it.
+    /// Returns the next event, and the stream unless that event is the last one.
     async fn next(mut self) -> Option<(Bytes, Option<Self>)> {
         if !self.has_begun {
             self.has_begun = true;

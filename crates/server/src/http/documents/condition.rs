@@ -8,7 +8,7 @@ use http::header::{self, HeaderName};
 use super::answer::refused;
 use crate::error::RequestError;
 
-/// Under which condition a request is to be done, as its headers have it.
+/// Parses the precondition of a request from its headers.
 pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
     let of = |name: HeaderName| {
         let texts = headers

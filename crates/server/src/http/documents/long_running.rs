@@ -28,9 +28,9 @@ const BEAT: Duration = Duration::from_secs(10);
 /// Whitespace, any number of which may precede a JSON value.
 const SPACE: Bytes = Bytes::from_static(b" ");
 
-/// Runs work to its end even if its caller disconnects, and responds with its result. If it takes
-/// longer than [`BEGIN`], the response begins with status 200 and spaces, and ends with the result,
-/// or with a problem if the work failed.
+/// Runs work to its end even if its caller disconnects, and responds with its result. If the work
+/// takes longer than a minute, the response begins with status 200 and spaces, and ends with the
+/// result, or with a problem if the work failed.
 pub(super) async fn respond_with_keepalive<T, A>(
     work: impl Future<Output = Result<T, DocumentsError>> + Send + 'static,
     answer: impl FnOnce(T) -> A + Send + 'static,

@@ -1,4 +1,4 @@
-//! What callers send.
+//! Extractors of requests for documents.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -153,7 +153,7 @@ impl<S: Send + Sync> FromRequestParts<S> for WriteScope {
 /// Bytes of an idempotency key, at most.
 const KEY_BYTES_MAX: usize = 255;
 
-/// A string of RFC 8941, or what is in it alone.
+/// Parses `Idempotency-Key`: a quoted string of RFC 8941, or the bare text.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, RequestError> {
     let Some(value) = headers.get("idempotency-key") else {
         return Ok(None);
@@ -180,7 +180,7 @@ fn parameters(parts: &Parts) -> impl Iterator<Item = (String, String)> + use<'_>
     form_urlencoded::parse(query.as_bytes()).into_owned()
 }
 
-/// The name of a collection, and which part of the request it stands in.
+/// Parses the name of a collection. Errors name `place`, the part of the request that has it.
 pub(super) fn collection(place: &'static str, name: &str) -> Result<CollectionName, RequestError> {
     name.parse()
         .map_err(|message: String| refused(place, message))
@@ -361,7 +361,7 @@ fn shape(shape: &mut DocumentProjection, name: &str, value: &str) -> Result<(), 
     Ok(())
 }
 
-/// Things with commas between them.
+/// Parses a list of values that are separated by commas.
 fn listed<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, RequestError> {
     let each = text.split(',').map(|one| one.trim().parse());
     each.collect::<Result<_, _>>()

@@ -28,7 +28,7 @@ const LEASE: &str = "egret-lease";
 /// The content type of an attachment that is sent without one.
 const BYTES: &str = "application/octet-stream";
 
-/// What is read of a file at once, in bytes.
+/// Bytes that are read from a file at once.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// An attachment of a result, without its bytes.
@@ -213,7 +213,7 @@ pub(super) async fn get_attachment(
     Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
-/// The bytes of a file, the last of which are given only when all of them are what was sent.
+/// The bytes of a file; the last ones are sent only if the checksum of all of them is right.
 struct FileBytes {
     file: Take<tokio::fs::File>,
     left: u64,

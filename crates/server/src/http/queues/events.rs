@@ -28,7 +28,7 @@ use crate::queue::Changes;
 /// Interval of keep-alive comments while there are no changes.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The changes to send. `Filter` parses them, because both may be repeated.
+/// The changes to send. `EventFilter` parses them, because both may be repeated.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[allow(

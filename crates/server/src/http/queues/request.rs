@@ -1,4 +1,4 @@
-//! What callers ask for, as JSON. What is long or frequent borrows from the body.
+//! Request bodies of queues, as JSON. Long or frequent values borrow from the body.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Looking at tasks, waiting for them, and what people do to them.
+//! Reading tasks, waiting for them, and operating on them.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};

@@ -51,7 +51,7 @@ impl<S: Sync> FromRequestParts<S> for TraceContext {
     }
 }
 
-/// Whether it has the form `00-<32 digits>-<16 digits>-<2 digits>`.
+/// Whether a text has the form `00-<32 digits>-<16 digits>-<2 digits>`.
 fn is_parent(text: &[u8]) -> bool {
     let dash = |at: usize| matches!(at, 2 | 35 | 52);
     let fits = |(at, byte): (usize, &u8)| {

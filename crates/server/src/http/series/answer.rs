@@ -39,7 +39,7 @@ struct ResponseEncoder {
     end: Option<Vec<u8>>,
 }
 
-/// The response that is this answer, of at most `limit` series.
+/// Encodes an answer as a response, with at most `limit` series.
 pub(super) fn respond(answer: Answer, limit: usize) -> Response {
     let mut written = ResponseEncoder::new(answer, limit);
     let first = written.next().unwrap_or_default();

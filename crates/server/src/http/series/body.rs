@@ -50,7 +50,7 @@ fn broken(error: &std::io::Error) -> WireError {
 /// not wait for it.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// A larger body may be a large one after decompression: gzip makes a thousandth of something at
+/// A larger gzip body may be large once it is decompressed: gzip compresses to a thousandth at
 /// best.
 const LARGE_GZIP_BYTES: usize = 32 << 10;
 

@@ -27,15 +27,15 @@ enum Chunk {
     Last(Bytes),
 }
 
-/// Where the chunks of an answer go. The answer is broken off, which its client notices, when this
-/// is dropped before [`Chunks::finish`].
+/// The sending side of a streamed body. The response is aborted, which its client notices, when
+/// this is dropped before [`Chunks::finish`].
 pub(super) struct Chunks {
-    /// None when the answer was broken off.
+    /// `None` once the response was aborted.
     to: Option<mpsc::Sender<Chunk>>,
     wait_max: Duration,
 }
 
-/// A body, and what fills it.
+/// Creates a streamed body and its sending side.
 pub(super) fn body() -> (Chunks, Body) {
     body_waiting(CHUNK_WAIT_MAX)
 }
@@ -57,8 +57,8 @@ fn body_waiting(wait_max: Duration) -> (Chunks, Body) {
 }
 
 impl Chunks {
-    /// Sends a chunk; blocks the thread while [`CHUNKS_WAITING`] wait. Breaks off when the client
-    /// has disconnected, or takes nothing.
+    /// Sends a chunk; blocks the thread while too many chunks wait. Breaks if the client has
+    /// disconnected, or reads nothing.
     pub(crate) fn send(&mut self, chunk: Bytes) -> ControlFlow<()> {
         let Some(to) = &self.to else {
             return ControlFlow::Break(());
@@ -77,18 +77,18 @@ impl Chunks {
         self.break_off()
     }
 
-    /// Ends the answer, of which not all was sent.
+    /// Aborts an incomplete response.
     pub(crate) fn break_off(&mut self) -> ControlFlow<()> {
         self.to = None;
         ControlFlow::Break(())
     }
 
-    /// Whether it was broken off.
+    /// Whether the response was aborted.
     pub(crate) fn is_broken_off(&self) -> bool {
         self.to.is_none()
     }
 
-    /// Sends the last chunk, which completes the answer unless it was broken off.
+    /// Sends the last chunk, which completes the response unless it was aborted.
     pub(crate) async fn finish(self, rest: Bytes) {
         if let Some(to) = self.to {
             // The client may have left.

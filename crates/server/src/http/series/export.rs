@@ -65,7 +65,7 @@ impl Format {
         matches!(self, Self::JsonLines(_) | Self::Parquet(_))
     }
 
-    /// What may be sent, when it is enough.
+    /// Takes the next chunk, once it is large enough.
     fn chunk(&mut self) -> Option<Bytes> {
         match self {
             Self::Prometheus(text) | Self::JsonLines(text) | Self::Csv(_, text) => {
@@ -75,7 +75,7 @@ impl Format {
         }
     }
 
-    /// What is left at the end.
+    /// Returns the last chunk.
     fn finish(self) -> Bytes {
         match self {
             Self::Prometheus(text) | Self::JsonLines(text) | Self::Csv(_, text) => text.into(),
@@ -181,7 +181,7 @@ struct SampleWriter {
 impl SampleVisitor for SampleWriter {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         if !self.format.has_histograms() && !samples.histograms.is_empty() {
-            // They came after it was looked whether there are any. The answer has begun.
+            // They were written after the check at the start, and the response has begun.
             let error = without_histograms(labels);
             broken_off(error);
             return self.chunks.break_off();

@@ -9,7 +9,7 @@ use egret_metrics_model::{Labels, TimeMs};
 use egret_promql::FloatHistogram;
 use http::header;
 
-/// Whole numbers up to here have the digits of integers.
+/// Whole numbers below this one are written as integers.
 const INTEGERS_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The response with a body of JSON.

@@ -17,11 +17,10 @@ use crate::error::RequestError;
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
 
-/// The most entries of a list of what takes how much.
+/// The largest number of entries of each list of a cardinality report.
 pub(super) const LISTED_MAX: usize = 10_000;
 
-/// How the name of a label begins that is escaped because the address of a request could not hold
-/// it.
+/// Prefix of a label name that is escaped because the path of a request could not hold it.
 const ESCAPED: &str = "U__";
 
 fn scope(parameters: &Parameters) -> Result<Scope, QueryError> {
@@ -253,7 +252,7 @@ fn ten() -> usize {
 
 const DAY_MS: TimeMs = 86_400_000;
 
-/// The span that is wanted.
+/// The requested time span.
 fn span(wanted: &CardinalityParams, now_ms: TimeMs) -> Result<TimeSpan, RequestError> {
     let time = |name: &str, text: &Option<String>| match text {
         None => Ok(None),

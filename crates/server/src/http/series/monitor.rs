@@ -19,7 +19,7 @@ use super::parameters::{Parameters, invalid};
 use super::tenant_access::DefaultTenantAccess;
 use crate::problem::Problem;
 
-/// The answer with these data.
+/// The response to a successful request, with these data.
 pub(super) fn succeeded(data: &impl Serialize) -> Response {
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
     serde_json::to_writer(&mut body, data).expect("writing JSON to memory cannot fail");

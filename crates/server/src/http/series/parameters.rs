@@ -13,7 +13,7 @@ use http::header;
 use crate::extract::read_body;
 use crate::problem::Problem;
 
-/// The times that stand for the first and the last there are.
+/// Texts that stand for the earliest and the latest time.
 const ENDS_OF_TIME: [(&str, TimeMs); 2] = [
     ("-292273086-05-16T16:47:06Z", TimeMs::MIN),
     ("292277025-08-18T07:12:54.999999999Z", TimeMs::MAX),
@@ -46,7 +46,7 @@ impl<S: Send + Sync> FromRequest<S> for Parameters {
     }
 }
 
-/// A parameter cannot be used.
+/// The error of a parameter that cannot be used.
 pub(super) fn invalid(name: &str, why: impl std::fmt::Display) -> QueryError {
     let message = format!("invalid parameter {name:?}: {why}");
     QueryError::Invalid { message }

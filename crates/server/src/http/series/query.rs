@@ -108,14 +108,14 @@ async fn evaluate(
     Ok(answer::respond(answered.map_err(said)?, limit))
 }
 
-/// How old a sample may be; as configured where that is no length of time.
+/// The maximum age of a sample; `None`, for the configured one, unless the parameter is positive.
 fn lookback(parameters: &Parameters) -> Result<Option<Duration>, QueryError> {
     let ms = parameters.duration_ms("lookback_delta")?;
     let ms = ms.and_then(|ms| u64::try_from(ms).ok());
     Ok(ms.filter(|ms| *ms > 0).map(Duration::from_millis))
 }
 
-/// What is wrong with the text is wrong with the parameter `query`.
+/// Attributes an error of parsing to the parameter `query`.
 fn said(error: SeriesError) -> SeriesError {
     match error {
         SeriesError::Query(QueryError::Parse { message }) => {

@@ -146,7 +146,7 @@ fn without_histograms(labels: &Labels) -> QueryError {
 /// Writes chunks and sends them.
 struct ChunkWriter {
     response: ChunkedResponse,
-    /// The place of the query in the request.
+    /// The index of the query in the request.
     query: usize,
     chunks: Chunks,
 }
@@ -154,7 +154,7 @@ struct ChunkWriter {
 impl SampleVisitor for ChunkWriter {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         if !samples.histograms.is_empty() {
-            // They came after it was looked whether there are any. The answer has begun.
+            // They were written after the check at the start, and the response has begun.
             let error = without_histograms(labels);
             broken_off(error);
             return self.chunks.break_off();
@@ -167,7 +167,7 @@ impl SampleVisitor for ChunkWriter {
     }
 }
 
-/// A response that is being filled. It stops where there is too much.
+/// Collects the samples of a response, and stops at its largest size.
 struct SampleCollector {
     response: ReadResponse,
     bytes_max: u64,

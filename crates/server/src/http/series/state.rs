@@ -1,4 +1,4 @@
-//! How the engine is, in Prometheus's words.
+//! Status of the engine, in Prometheus's format.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};

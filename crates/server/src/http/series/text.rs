@@ -1,4 +1,4 @@
-//! Texts with samples, taken in while they come: files of any size.
+//! Imports of texts with samples, processed while they arrive: files of any size.
 
 use axum::extract::{Request, State};
 use egret_series::{Import, ImportFormat, Series};
@@ -12,9 +12,9 @@ use crate::error::RequestError;
 use crate::extract::{Json, Query, body_failure};
 use crate::problem::Problem;
 
-/// So much of a body is decompressed together. It may become a thousand times as much, which is not
-/// counted as memory of the token: so it is about as much as an import collects of a text that is
-/// not compressed.
+/// Bytes of a body that are decompressed together. They may become a thousand times as much, which
+/// is not counted as memory of the token: so this is about as much as an import collects of an
+/// uncompressed text.
 const PIECE_BYTES: usize = 1 << 10;
 
 /// The parameters of an import.

@@ -86,7 +86,7 @@ fn respond(written: &WriteCounts, version: Version) -> Response {
     response
 }
 
-/// What the headers say that the body is.
+/// The version of the protocol that the headers declare.
 fn version(headers: &HeaderMap) -> Result<Version, RequestError> {
     let text = |name| {
         let value = headers.get(name).map(HeaderValue::to_str);

@@ -1,4 +1,4 @@
-//! What is told of views, as JSON.
+//! Responses of views, as JSON.
 
 use egret_base::Timestamp;
 use egret_base::settings::Value;

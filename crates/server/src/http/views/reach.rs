@@ -22,8 +22,8 @@ pub(super) fn readable(caller: &Caller) -> ReadableViews {
     }
 }
 
-/// What a caller may have a view read. To grant `egret_views` what users' tables hold is an
-/// administrator's.
+/// What a view that the caller creates may read. Only an administrator may grant `egret_views`
+/// access to users' tables.
 pub(super) fn maker_rights(caller: &Caller) -> MakerRights {
     let grants = if caller.may(ADMIN) {
         Grants::Reads

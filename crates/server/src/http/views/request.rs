@@ -1,4 +1,4 @@
-//! What callers ask of views, as JSON.
+//! Request bodies of views, as JSON.
 
 use egret_base::settings::{ConfigDuration, Value};
 use egret_views::model::{
@@ -184,7 +184,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<S
     Option::deserialize(deserializer).map(Some)
 }
 
-/// The ways in which a view is brought up to date.
+/// The modes of refreshing a view.
 fn mode_schema() -> Object {
     let description = "`incremental`: from the changes of its tables. `full`: by recomputing it \
                        and writing only the differences. `auto`: by the cheaper of the two, \

@@ -69,7 +69,7 @@ fn other_options_stay() {
 }
 
 #[test]
-fn with_the_option_a_name_is_taken_as_it_is() {
+fn with_the_branch_option_a_database_name_is_not_split() {
     check(
         "Weird@DB",
         "-c egret.branch=y",

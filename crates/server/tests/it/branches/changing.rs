@@ -97,7 +97,7 @@ async fn a_family_goes_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found_by_every_operation() {
+async fn every_operation_on_a_missing_branch_responds_not_found() {
     let rig = shared();
     let asks = [
         (Method::GET, "", json!({})),

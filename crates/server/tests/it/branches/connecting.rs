@@ -60,7 +60,7 @@ async fn the_connection_string_works_with_psql_and_psycopg() {
 }
 
 #[tokio::test]
-async fn who_may_not_enter_is_told_why() {
+async fn refused_clients_receive_the_reason() {
     let rig = shared();
     rig.make("closed").await;
     let url = rig.url("closed").await;
@@ -228,7 +228,7 @@ async fn sessions_are_counted_and_end_with_their_branch() {
 }
 
 #[tokio::test]
-async fn an_expired_branch_lets_nobody_in_and_sends_everybody_away() {
+async fn an_expired_branch_refuses_new_sessions_and_ends_open_ones() {
     let rig = shared();
     rig.make("brief").await;
     let url = rig.url("brief").await;

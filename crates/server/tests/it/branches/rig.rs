@@ -288,7 +288,7 @@ impl Rig {
         assert_eq!(check["consistent"], true, "{check}");
     }
 
-    /// Stops the engine alone, while the doors stay open.
+    /// Stops the engine alone, while HTTP and the proxy stay open.
     pub async fn stop_engine(&self) {
         let branches = self.branches.clone();
         self.runs(async move { branches.stop().await }).await;

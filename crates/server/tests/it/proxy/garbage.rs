@@ -152,7 +152,7 @@ async fn answers_to_the_challenge_that_are_none_get_a_clear_error() {
 }
 
 #[tokio::test]
-async fn who_does_not_authenticate_in_time_is_let_go() {
+async fn clients_that_do_not_authenticate_in_time_are_disconnected() {
     let config = ProxyConfig {
         authentication_timeout: ConfigDuration::ms(50),
         ..ProxyConfig::default()

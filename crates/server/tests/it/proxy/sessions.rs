@@ -248,7 +248,7 @@ async fn a_client_that_only_reads_on_still_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn a_statement_nobody_waits_for_is_cancelled() {
+async fn a_statement_of_a_disconnected_client_is_cancelled() {
     let config = ProxyConfig {
         half_close_timeout: ConfigDuration::ms(20),
         ..ProxyConfig::default()

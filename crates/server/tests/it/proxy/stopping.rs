@@ -74,7 +74,7 @@ async fn idle_sessions_end_and_transactions_may_finish() {
 }
 
 #[tokio::test]
-async fn who_does_not_finish_is_ended() {
+async fn sessions_that_do_not_finish_are_ended() {
     let config = ProxyConfig {
         stop_timeout: ConfigDuration::ms(20),
         ..ProxyConfig::default()

@@ -80,7 +80,7 @@ async fn a_paused_queue_hands_nothing_out_and_a_draining_one_takes_nothing_in() 
 }
 
 #[tokio::test]
-async fn what_a_queue_cannot_be_is_said() {
+async fn invalid_queues_are_refused() {
     let rig = Rig::new().await;
     rig.make("q").await;
     for (name, body, code, about) in [

@@ -96,7 +96,7 @@ async fn a_run_makes_a_task() {
 }
 
 #[tokio::test]
-async fn a_run_that_waits_for_room_is_told_by_both_doors() {
+async fn a_run_that_waits_for_room_is_shown_by_http_and_grpc() {
     let rig = Rig::with(|config| {
         config.partitions = 1;
         config.tenant_tasks_max = 1;
@@ -123,7 +123,7 @@ async fn a_run_that_waits_for_room_is_told_by_both_doors() {
 }
 
 #[tokio::test]
-async fn what_a_schedule_cannot_be_is_said() {
+async fn invalid_schedules_are_refused() {
     let rig = Rig::new().await;
     rig.make("q").await;
     let with = |task: Value| json!({"cron": "* * * * *", "queue": "q", "task": task});

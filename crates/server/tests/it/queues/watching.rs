@@ -91,7 +91,7 @@ async fn a_slow_reader_is_told_what_it_missed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_watched_is_said() {
+async fn invalid_watches_are_refused() {
     let rig = Rig::with(|config| config.watchers_max = 1).await;
     for (query, status, code, about) in [
         ("?queue=none", 404, "queue_not_found", "none"),

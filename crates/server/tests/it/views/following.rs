@@ -161,7 +161,7 @@ async fn events_tell_what_changes_until_the_server_stops() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_followed_is_said() {
+async fn views_that_cannot_be_followed_are_refused() {
     let rig = Rig::with(ViewsConfig {
         followers_max: 1,
         ..ViewsConfig::default()
@@ -218,7 +218,7 @@ async fn what_cannot_be_followed_is_said() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_of_changes_is_said() {
+async fn invalid_settings_of_kept_changes_are_refused() {
     let rig = Rig::new().await;
     rig.make("by_carrier", BY_CARRIER).await;
     rig.altered(json!({"keep_changes": "1h"})).await;

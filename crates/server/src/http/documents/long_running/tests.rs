@@ -25,7 +25,7 @@ async fn late(told: Result<Value, Problem>) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_late_answer_begins_before_it_is_there() {
+async fn a_late_response_begins_before_its_result_exists() {
     let (status, text) = late(Ok(json!({"documents": 7}))).await;
     assert_eq!(status, 200);
     assert_eq!(text.trim_start(), r#"{"documents":7}"#);

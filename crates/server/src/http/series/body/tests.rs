@@ -55,7 +55,7 @@ async fn a_body_may_not_become_too_large() {
 }
 
 #[tokio::test]
-async fn large_bodies_become_the_same_on_other_threads() {
+async fn large_bodies_are_decompressed_alike_on_other_threads() {
     let config = SeriesConfig::default();
     // Its bytes repeat too seldom to become few.
     let large: Vec<u8> = (0..LARGE_BYTES as u32)

@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use super::*;
 
 #[tokio::test]
-async fn an_answer_that_is_finished_is_whole() {
+async fn a_finished_response_is_complete() {
     let (mut chunks, body) = body();
     let writing = tokio::task::spawn_blocking(move || {
         assert!(chunks.send("one, ".into()).is_continue());
@@ -18,7 +18,7 @@ async fn an_answer_that_is_finished_is_whole() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_holds_nobody_up() {
+async fn a_client_that_reads_nothing_blocks_no_other() {
     let (mut chunks, body) = body_waiting(Duration::ZERO);
     let writing = tokio::task::spawn_blocking(move || {
         for _ in 0..CHUNKS_WAITING {
@@ -35,7 +35,7 @@ async fn a_client_that_takes_nothing_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_for_a_client_that_has_left() {
+async fn nothing_is_written_for_a_disconnected_client() {
     let (mut chunks, body) = body();
     drop(body);
     let writing = tokio::task::spawn_blocking(move || chunks.send("x".into()));

@@ -15,7 +15,7 @@ fn check(problem: impl Into<Problem>, status: u16, error_type: &str) {
 }
 
 #[test]
-fn a_limit_that_somebody_has_to_raise_is_not_waited_for() {
+fn a_limit_that_must_be_raised_has_no_retry_after() {
     let problem = Problem::from(SeriesError::TooManySeries { max: 1 });
     assert_eq!((problem.status, problem.retryable), (429, false));
     assert_eq!(problem.retry_after_seconds, None);
