@@ -23,7 +23,7 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Begins. A window of known length is not overrun.
+    /// Starts to fetch profiles; with `expected`, for no longer than the window lasts.
     pub(crate) fn start(server: Server, expected: Option<Duration>) -> Self {
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(async move {

@@ -27,15 +27,15 @@ pub use verdict::Verdict;
 
 use crate::result::{Metric, ResultFile, Run};
 
-/// What a comparison that cannot be made exits with.
+/// Exit code of a comparison that cannot be made.
 pub(crate) const EXIT_CANNOT_COMPARE: u8 = 3;
 /// The confidence of every interval.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 /// What histograms resolve, in the unit of latencies.
 const MICROSECOND_MS: f64 = 0.001;
-/// The metric that scenarios call the share of operations that succeeded.
+/// Name of the metric for the share of operations that succeeded.
 const SUCCESS: &str = "success";
-/// How much the share of failed operations may grow before speed says nothing any more.
+/// Largest growth of the share of failed operations at which latencies are comparable.
 const FAILED_SHARE_MAX: f64 = 0.01;
 
 /// One side of a comparison.
@@ -124,8 +124,8 @@ pub struct CompareOutput {
     pub code: u8,
 }
 
-/// Does what `args` ask for. `progress` is told of each pair that was run; `interrupted` ends the
-/// running of pairs.
+/// Compares two result files, or two commands that run in turn, as `args` say. `progress` is called
+/// after each pair; `interruption` stops the runs.
 pub fn run(
     args: &CompareArgs,
     json: bool,
@@ -366,7 +366,7 @@ fn more_failures(a: &ResultFile, b: &ResultFile) -> Option<String> {
     })
 }
 
-/// The median; of none 0.
+/// The median; 0 without values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -19,7 +19,7 @@ pub(crate) use redact::{command_line, redact, redact_setting};
 /// The generator's processor time per core given to it, above which it may be what is measured.
 pub(crate) const GENERATOR_SHARE_MAX: f64 = 0.7;
 
-/// Processor time of strangers, as share of the machine, above which they may be what is measured.
+/// Share of the machine used by other processes above which they may decide the result.
 const OTHER_SHARE_MAX: f64 = 0.1;
 
 /// What does not change from run to run.
@@ -90,7 +90,7 @@ impl Machine {
         })
     }
 
-    /// With what was seen during one run, and the warnings that follow.
+    /// The environment with the observations of one run, and the warnings that follow from them.
     pub(crate) fn during(
         &self,
         observed: &WindowObservation,

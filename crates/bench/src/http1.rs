@@ -76,7 +76,7 @@ pub(crate) fn response(bytes: &[u8]) -> Result<Option<Response<'_>>> {
     }))
 }
 
-/// What the chunks add up to, and how long they are.
+/// The body of a chunked response, and its length as it was sent.
 fn chunks(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
     let (mut body, mut used) = (Vec::new(), 0);
     loop {
@@ -133,7 +133,7 @@ impl Connection {
         })
     }
 
-    /// Sends a whole request and returns the status and what `read` makes of the body.
+    /// Sends a whole request and returns the status and what `parse_body` makes of the body.
     ///
     /// # Errors
     /// When the connection is lost or the answer is no HTTP/1.1.

@@ -139,7 +139,7 @@ impl Load {
     }
 }
 
-/// Makes workers (`make` gets their number), warms up, measures, and adds up.
+/// Makes workers (`make_worker` gets their number), warms up, measures, and adds up.
 ///
 /// # Errors
 /// When a worker cannot be made.
@@ -201,8 +201,8 @@ async fn warm_up(
     Ok(warmup)
 }
 
-/// Watches work until it is steady, or for so long at most, then has it stopped, and gives what it
-/// has come to.
+/// Runs `work` until what it reports to `counter` is steady, or for `warmup_max` at most. Then it
+/// is stopped, and its output returned.
 ///
 /// # Errors
 /// When it fails.
@@ -254,8 +254,8 @@ pub(crate) async fn settle<T>(
     Ok((warmup, done))
 }
 
-/// What must settle, of one window: the rate of a closed loop, in operations per second; the
-/// typical latency of an open one, in microseconds, where any ended.
+/// The quantity that must be steady, over one window: the rate of a closed loop, in operations per
+/// second; the typical latency of an open one, in microseconds, where any operation ended.
 pub(crate) fn watched(
     pace: Pace,
     now: &RateSample,
@@ -312,7 +312,7 @@ fn summarize(load: &Load, measurement: &mut Measurement) {
     measurement.warnings.extend(warnings);
 }
 
-/// The first operation of a worker, with the time it took to make it.
+/// The first operation of a worker, with the time that its connection took.
 fn cold(
     worker: u32,
     at: Duration,

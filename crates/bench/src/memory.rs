@@ -1,8 +1,8 @@
 //! Memory that is there before load begins: threads that come to a page of it for the first time,
 //! all in the same moment, would be a stall of the load.
 
-/// An empty list with room for so many, whose memory is there: the kernel gives a page when it is
-/// first written.
+/// An empty list of this capacity whose pages are mapped: the kernel maps a page when it is first
+/// written.
 pub fn touched<T: Clone + Default>(capacity: usize) -> Vec<T> {
     let mut list = vec![T::default(); capacity];
     list.clear();

@@ -54,7 +54,7 @@ impl Private {
         Ok(private)
     }
 
-    /// Begins to start it: nothing has been waited for, and its client has no token.
+    /// Starts the process and returns at once; its client has no token yet.
     ///
     /// # Errors
     /// When the program cannot be run.
@@ -189,7 +189,7 @@ impl Private {
         }
     }
 
-    /// Whether it has ended in this time.
+    /// Whether the process ends within `timeout`.
     fn wait(&mut self, at_most: Duration) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < at_most {

@@ -123,7 +123,7 @@ impl Snapshot {
             .map(|process| process.name.as_str())
     }
 
-    /// What was used since `before`, `roots` being the measured system's first processes.
+    /// Processor time used since `before`; `roots` are the first processes of the measured system.
     pub fn since(&self, before: &Self, roots: &[u32]) -> Usage {
         let own_pid = std::process::id();
         let (earlier, later) = (before.shares(own_pid, roots), self.shares(own_pid, roots));

@@ -45,7 +45,7 @@ enum Dimension {
     Bare,
 }
 
-/// Reads a result file, and what its schema has against it.
+/// Reads a result file and checks it against the schema.
 ///
 /// # Errors
 /// When it cannot be read, or is not what the schema says.

@@ -24,10 +24,10 @@ use crate::result::{Better, Metric, Phase, Second, SecondOfOperation};
 /// The largest latency that is told from larger ones.
 pub(crate) const LATENCY_MAX: Duration = Duration::from_secs(60);
 
-/// A timeline of up to so many seconds has the histogram of each.
+/// Longest timeline, in seconds, that keeps the histogram of each second.
 const SECONDS_WHOLE: u64 = 600;
 
-/// So many seconds are noted without asking for memory.
+/// Seconds that a recorder holds without a further allocation.
 const SECONDS_READY: usize = 300;
 
 /// Significant decimal digits of a histogram.
@@ -83,7 +83,7 @@ pub struct Recording {
     /// Failed operations by cause.
     pub errors: BTreeMap<String, u64>,
     errors_by_second: BTreeMap<u64, u64>,
-    /// Operations that began more than [`LATE`] after their intended start.
+    /// Operations that began more than [`LATE_THRESHOLD`] after their intended start.
     pub late: u64,
     /// Operations that were due and never ended.
     pub dropped: u64,
@@ -119,7 +119,7 @@ impl Recorder {
         self.seconds = touched(SECONDS_READY * operations.len());
     }
 
-    /// The place of an operation, for [`Recorder::success_of`].
+    /// The place of an operation, for [`Recorder::record_success_at`].
     pub fn operation(&mut self, operation: &str) -> usize {
         let known = self.operations.iter().position(|one| one.name == operation);
         known.unwrap_or_else(|| {
@@ -132,7 +132,7 @@ impl Recorder {
         })
     }
 
-    /// [`Recorder::success`] of an operation whose place is known, without a search by name.
+    /// [`Recorder::record_success`] of an operation whose place is known, without a search by name.
     pub(crate) fn success_of(
         &mut self,
         place: usize,
@@ -294,8 +294,8 @@ impl Recording {
         Some(sum.metric())
     }
 
-    /// One entry per second from the first to the last one, those without any operation too. Of
-    /// more than [`SECONDS_WHOLE`] seconds there are no histograms: they would be most of the file.
+    /// One entry per second from the first to the last one, those without any operation too. Above
+    /// [`HISTOGRAM_SECONDS_MAX`] there are no histograms: they would be most of the file.
     pub fn timeline(&self) -> Vec<Second> {
         let last = self
             .seconds

@@ -81,7 +81,7 @@ pub async fn run<S: Scenario>(mut scenario: S, args: &RunArgs, global: &Global) 
     })
 }
 
-/// Refuses what cannot be done before anything is.
+/// Refuses options that cannot be met, before anything is prepared.
 fn check<S: Scenario>(args: &RunArgs, global: &Global) -> Result<()> {
     if args.explain && !S::EXPLAINS {
         return Err(refusal::usage(format!(
@@ -181,7 +181,7 @@ async fn explain<S: Scenario>(scenario: &mut S, stage: &mut Stage) -> Plans {
     })
 }
 
-/// Removes what the scenario made. Fails if that takes longer than [`CLEAN_MAX`], or on a signal.
+/// Removes what the scenario made. Fails after [`CLEAN_TIMEOUT`], or on a signal.
 async fn clean<S: Scenario>(scenario: &mut S, stage: &mut Stage) -> Result<()> {
     tokio::select! {
         cleaned = scenario.clean(stage) => cleaned,
@@ -350,7 +350,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// A result that cannot be written must not be found out after a minute of measuring.
+/// Checks before the measurement that the result can be written.
 fn check_out(out: &Path) -> Result<()> {
     let refused = |reason: &dyn std::fmt::Display| {
         let out = out.display();

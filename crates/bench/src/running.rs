@@ -26,8 +26,8 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a program with the arguments that `arrange` gives it for a directory and a port, and
-    /// waits until it takes connections.
+    /// Starts a program with the arguments that `configure` gives it for a directory and a port,
+    /// and waits until it takes connections.
     ///
     /// # Errors
     /// When it does not start.

@@ -8,14 +8,14 @@
 //! ```text
 //! prepare ── measure ── measure ── … ── explain ── write the result ── clean (always)
 //!               │
-//!               ├ cold operations, warm-up: as the scenario likes; `load::drive` does both
+//!               ├ cold operations, warm-up: as the scenario likes; `load::run_load` does both
 //!               ├ let window = stage.open_window(expected)
 //!               ├ load; offsets from `window.origin()` go into `Recorder`s
 //!               └ Measurement::new(window.close().await?, Recording::merge(recorders))
 //! ```
 //!
-//! A scenario that runs steadily gives [`load::drive`](crate::load::drive) a worker and gets a
-//! whole [`Measurement`] back; see `scenarios/sql.rs`. One that is made of cycles or bursts opens
+//! A scenario that runs steadily gives [`load::run_load`](crate::load::run_load) a worker and gets
+//! a whole [`Measurement`] back; see `scenarios/sql.rs`. One that is made of cycles or bursts opens
 //! the window itself, puts each cycle into [`Measurement::cycles`], and adds its figures to
 //! [`Measurement::metrics`] with [`scalar`](crate::record::scalar); latency metrics come out of the
 //! recording by operation name, phases likewise.

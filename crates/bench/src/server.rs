@@ -37,7 +37,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A client for the Egret behind `door`, which need not answer yet.
+    /// A client for the Egret behind `endpoint`, which need not answer yet.
     ///
     /// # Errors
     /// When the client cannot be set up.

@@ -28,8 +28,8 @@ pub struct Stage {
     pub subject: Subject,
     /// Cores that the generator may use: its threads.
     pub generator_cores: u32,
-    /// Operations that [`load::drive`](crate::load::drive) has begun so far, in warm-ups and in all
-    /// runs.
+    /// Operations that [`load::run_load`](crate::load::run_load) has begun so far, in warm-ups and
+    /// in all runs.
     pub operations: u64,
     pub(crate) profile: bool,
     /// What starts a private Egret, and settings of the command line for it.

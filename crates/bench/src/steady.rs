@@ -26,7 +26,7 @@ pub(crate) const LATENCY_SLOPE_MAX: f64 = 0.05;
 /// Certainly: with so many standard errors added to the slope.
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// Watches a quantity, one value per [`WINDOW`].
+/// Watches a quantity, one value per [`WARMUP_WINDOW`].
 #[derive(Debug)]
 pub(crate) struct Detector {
     slope_max: f64,
@@ -59,7 +59,7 @@ impl Detector {
         }
     }
 
-    /// Takes the value of the window that ended at `at` and says whether it is steady.
+    /// Takes the value of the window that ended at `ended_at` and says whether it is steady.
     ///
     /// The line may begin at any earlier window: the more noise, the longer it must be, and what
     /// was before the load settled does not count.

@@ -166,7 +166,7 @@ impl Directory {
         Ok((file, Rights::from(&stat)))
     }
 
-    /// Makes a new file, for this process alone until it is given away with [`give`].
+    /// Makes a new file, for this process alone until it is given away with [`set_rights`].
     ///
     /// # Errors
     /// The kernel's; `AlreadyExists` when the name is taken, by a link too.
@@ -209,8 +209,8 @@ impl Directory {
     }
 
     /// What lies deeper than [`DEPTH_MAX`] below `top` is moved up into `top`, which is cleared
-    /// until it is empty: so no tree takes more than that many levels. `moved` numbers the new
-    /// names.
+    /// until it is empty: so no tree takes more than that many levels. `moved_count` numbers the
+    /// new names.
     fn clear_below(&self, top: &Directory, depth: usize, moved: &mut u64) -> io::Result<()> {
         loop {
             let mut is_empty = true;

@@ -92,7 +92,7 @@ impl Batch {
         padded(self.buffer.len())
     }
 
-    /// [`Batch::bytes`] after one more record with a body of so many bytes.
+    /// [`Batch::frame_bytes`] after one more record with a body of so many bytes.
     pub fn bytes_with(&self, body_bytes: usize) -> usize {
         padded(self.buffer.len() + RECORD_HEADER_BYTES + body_bytes)
     }

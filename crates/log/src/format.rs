@@ -249,7 +249,7 @@ impl RecordHeader {
         })
     }
 
-    /// Like [`RecordHeader::peek`], for a record whose checksum matches.
+    /// Like [`RecordHeader::decode`], for a record whose checksum matches.
     pub(crate) fn check(seal: Seal, bytes: &[u8]) -> Option<Self> {
         let header = Self::peek(bytes)?;
         let record = &bytes[..header.record_bytes()];

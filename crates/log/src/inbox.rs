@@ -110,7 +110,7 @@ impl<T> Inbox<T> {
         Ok(())
     }
 
-    /// Moves everything that waits into `into`, which must be empty and lends its memory to what
+    /// Moves everything that waits into `items`, which must be empty and lends its memory to what
     /// comes next. Waits up to `timeout` while there is nothing; `None` waits for ever.
     pub fn take_all(&self, into: &mut Vec<T>, timeout: Option<Duration>) -> DrainResult {
         assert!(into.is_empty(), "what was taken before has been dealt with");

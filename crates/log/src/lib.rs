@@ -2,7 +2,7 @@
 //!
 //! [`Log`] is what an engine sees; [`FileLog`] keeps it in local files through a [`Disk`]. An owner
 //! with a loop of its own gathers in an [`Inbox`] and appends one [`Batch`] at a time; callers
-//! without a loop share a [`group::Group`].
+//! without a loop share a [`group::GroupCommitter`].
 
 mod batch;
 mod config;

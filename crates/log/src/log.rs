@@ -76,14 +76,14 @@ pub trait Log: Send {
     /// When the owner has to call [`Log::sync`] at the latest, where that is left to it.
     fn sync_deadline(&self) -> Option<Instant>;
 
-    /// The largest batch that can be appended, as [`Batch::bytes`] counts it. Larger ones are to be
-    /// split, and so is a record that is larger by itself.
+    /// The largest batch that can be appended, as [`Batch::frame_bytes`] counts it. Larger ones are
+    /// to be split, and so is a record that is larger by itself.
     fn batch_bytes_max(&self) -> usize;
 
     /// The sequence number the next record will get.
     fn next(&self) -> Seq;
 
-    /// The first sequence number the log still covers; equal to `next` when there is none.
+    /// The first sequence number the log still covers; equal to `next_seq` when there is none.
     fn first(&self) -> Seq;
 
     /// A handle for reading.
@@ -155,7 +155,7 @@ pub trait LogReader: Clone + Send + Sync + 'static {
 
 /// The part of a compaction that takes long.
 pub trait Compaction: Send + 'static {
-    /// What was written, to be handed to [`Log::finish`].
+    /// What was written, to be handed to [`Log::finish_compaction`].
     type Output: Send + 'static;
 
     /// Writes a copy that holds only the records for which `keep` says so. Blocks.

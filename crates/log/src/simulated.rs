@@ -146,7 +146,7 @@ impl SimulatedDisk {
         world.steps_left = None;
     }
 
-    /// Switches off and on again. `chance` decides what of the unsynced is found.
+    /// Switches off and on again. `random` decides what of the unsynced is found.
     pub fn lose_power(&self, chance: &mut SplitMix64) {
         self.kill();
         self.world().lose_power(chance);

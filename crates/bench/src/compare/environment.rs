@@ -47,7 +47,7 @@ pub const NAMES: [&str; 13] = [
     "postgres_settings",
 ];
 
-/// Where a result goes and how often it is repeated is no property of what was measured.
+/// Options about output and repetition: they are no property of what was measured.
 const PARAMETERS_OF_NO_MATTER: [&str; 5] = ["out", "repeat", "json", "profile", "explain"];
 
 /// Settings that name an instance: they differ between any two servers.

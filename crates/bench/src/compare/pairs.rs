@@ -81,7 +81,7 @@ pub fn orders(pairs: usize, seed: u64) -> Vec<[usize; 2]> {
     orders
 }
 
-/// Runs both commands of `args` and returns the results of A and of B. Once `interrupted` names a
+/// Runs both commands of `args` and returns the results of A and of B. Once `interruption` names a
 /// signal, the command that runs is asked to end and waited for.
 ///
 /// # Errors

@@ -39,7 +39,7 @@ pub struct Row {
     /// The interval that holds for all compared figures together at 95% (Bonferroni); `None` where
     /// there are too few runs for it.
     pub joint_interval: Option<(f64, f64)>,
-    /// What they say about the margin.
+    /// Verdict of the intervals at the margin.
     pub verdict: Verdict,
     /// About how many runs or pairs in all would decide it.
     pub runs_needed: Option<u64>,
@@ -52,7 +52,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row before anything is said about it.
+    /// A row with the medians of both sides and no verdict yet.
     pub fn new(figure: &Figure, metric: &Metric, [a, b]: [&[f64]; 2]) -> Self {
         Self {
             figure: figure.to_string(),
@@ -145,7 +145,7 @@ impl Row {
         alone
     }
 
-    /// Whether what was set aside lies on the worse side too often for chance.
+    /// Whether the outliers lie on the worse side more often than chance allows.
     fn is_torn(&self, outliers: Outliers) -> bool {
         let (worse, better) = match self.better {
             Better::Higher => (outliers.below, outliers.above),

@@ -80,7 +80,7 @@ struct ResamplingGroup {
 }
 
 impl Estimate {
-    /// Of paired runs, from the logarithms of their ratios.
+    /// The estimate for paired runs, from the logarithms of their ratios.
     ///
     /// # Panics
     /// With fewer than two pairs.
@@ -90,7 +90,7 @@ impl Estimate {
         Self::resample(&[group], |centres| centres[0], outliers, resampling)
     }
 
-    /// Of two independent groups of runs, from the logarithms of their values.
+    /// The estimate for two independent groups of runs, from the logarithms of their values.
     ///
     /// # Panics
     /// When either side has fewer than two runs.

@@ -41,7 +41,7 @@ pub const SETTINGS: &str = "
     ORDER BY name";
 
 impl PostgresFacts {
-    /// Asks a server.
+    /// Reads version and settings from a server.
     ///
     /// # Errors
     /// When it does not answer.
@@ -61,8 +61,8 @@ impl PostgresFacts {
         })
     }
 
-    /// Adds the settings of a branch, as rows of name and value that [`SETTINGS`] gave there. They
-    /// are kept as `branch.NAME`, beside those of the source, which are others: a branch has a
+    /// Adds the settings of a branch, as rows of name and value that [`SETTINGS_QUERY`] gave there.
+    /// They are kept as `branch.NAME`, beside those of the source, which are others: a branch has a
     /// preset.
     pub(crate) fn add_branch(&mut self, rows: impl IntoIterator<Item = (String, String)>) {
         let named = rows
@@ -73,8 +73,8 @@ impl PostgresFacts {
 }
 
 impl Subject {
-    /// Fills in what a connection tells: version, settings, and where the server runs on this
-    /// machine: `local` says that it does.
+    /// Fills in version and settings of the server and, with `is_local`, its postmaster and its
+    /// data directory on this machine.
     ///
     /// # Errors
     /// When the server does not answer.

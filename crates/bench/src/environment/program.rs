@@ -10,7 +10,7 @@ use super::hex;
 use crate::result::Program;
 use crate::server::Server;
 
-/// What a server of a version that does not tell it was built from.
+/// Version or commit of a server that does not report it.
 const UNKNOWN: &str = "unknown";
 
 impl Program {

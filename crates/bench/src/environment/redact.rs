@@ -74,8 +74,8 @@ fn value_begin(word: &str, key: &str, mut from: usize) -> Option<usize> {
     None
 }
 
-/// Where the value that begins at `begin` ends. In the query of a URL (`url` is where its host
-/// begins) that is at `&`; else with its closing quote, or at a blank that no backslash stands
+/// Where the value that begins at `begin` ends. In the query of a URL (`host_start` is where its
+/// host begins) that is at `&`; else with its closing quote, or at a blank that no backslash stands
 /// before.
 fn value_end(word: &str, begin: usize, url: Option<usize>) -> usize {
     let value = &word[begin..];

@@ -50,8 +50,8 @@ struct ArrivalCursor {
 }
 
 impl Dispatch {
-    /// Hands out operations from `origin` on for `window`; `begun_before` were begun by earlier
-    /// ones.
+    /// Hands out operations from `origin` on for `window`. Earlier dispatches have used the numbers
+    /// below `number_offset`.
     pub(super) fn new(
         load: &Load,
         origin: Instant,

@@ -26,15 +26,15 @@ struct RunCommand {
     answer: oneshot::Sender<ThreadResult>,
 }
 
-/// What the workers of a thread have written down for one order. They take turns, so there is one
-/// for all of them: histograms for each of thousands would be gigabytes.
+/// Results of the workers of a thread for one command. The workers take turns, so there is one for
+/// all of them: histograms for each of thousands would be gigabytes.
 #[derive(Default)]
 struct ThreadResult {
     recorder: Recorder,
     cold: Vec<Cycle>,
 }
 
-/// A worker with what it has written down.
+/// A worker and what is kept of it between operations.
 struct WorkerPlace<W> {
     number: u32,
     worker: W,
@@ -44,7 +44,7 @@ struct WorkerPlace<W> {
     phases: Vec<(&'static str, Duration)>,
 }
 
-/// Where a worker is when it does not work.
+/// Holds a worker between two commands.
 type WorkerSlot<W> = Arc<Mutex<Option<WorkerPlace<W>>>>;
 
 impl WorkerPool {
@@ -81,7 +81,7 @@ impl WorkerPool {
         })
     }
 
-    /// Works through what `dispatch` hands out. What still runs at `until` is given up.
+    /// Runs the operations of `dispatch`. Those that still run at `deadline` are aborted.
     pub(super) async fn work(
         &mut self,
         dispatch: &Dispatch,
@@ -117,7 +117,7 @@ impl WorkerPool {
     }
 }
 
-/// A thread's life: makes its workers, then takes orders until there are no more.
+/// The loop of a thread: makes its workers, then runs commands until the channel is closed.
 fn live<W, M, F>(
     numbers: &[u32],
     make: M,
@@ -176,7 +176,7 @@ where
     Ok(seats)
 }
 
-/// Sets every worker to work and waits for all of them, or until it is too late.
+/// Runs all workers and waits for them, at most until the deadline of the command.
 async fn obey<W: Worker>(
     seats: &[WorkerSlot<W>],
     order: &RunCommand,
@@ -218,7 +218,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does one operation, writes it down, and returns its latency from when it was to begin.
+/// Runs one operation, records it, and returns its latency from its intended start.
 async fn serve<W: Worker>(
     dispatch: &Dispatch,
     due: DueOperation,

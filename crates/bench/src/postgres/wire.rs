@@ -21,7 +21,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// Room for an answer; longer ones come in pieces.
 const READ_BYTES: usize = 16 << 10;
 
-/// What bytes go through.
+/// A stream that carries the protocol, encrypted or not.
 trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
@@ -203,7 +203,7 @@ impl Wire {
     }
 }
 
-/// A string with its end.
+/// Appends a string with its terminating zero.
 fn text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
     out.push(0);

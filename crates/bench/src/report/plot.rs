@@ -121,7 +121,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Draws title, legend, grid and axes, and leaves `inside` high an area for the data.
+    /// Draws title, legend, grid and axes, and leaves `plot_height` high an area for the data.
     pub fn new(title: &str, legend: &[LegendEntry], x: &Axis, y: &Axis, inside: f64) -> Self {
         let mut frame = Self::bare(title, legend, x, LEFT, inside);
         frame.y = y.scale;

@@ -307,7 +307,7 @@ async fn put(server: &Server, path: &str, body: &Value) -> Result<()> {
 }
 
 impl Branches {
-    /// Notes what is to be as it was in the end.
+    /// Saves what is restored at the end: the size of the pool, and whether there was a template.
     async fn remember(&mut self, server: &Server) -> Result<()> {
         let pools = server.get("v1/pools").await?;
         for pool in pools["items"].as_array().into_iter().flatten() {
@@ -325,7 +325,7 @@ impl Branches {
         Ok(())
     }
 
-    /// Asks a branch for its settings, which are others than the source's.
+    /// Reads the settings of a branch, which differ from those of the source.
     async fn look_at_a_branch(&self, stage: &mut Stage, server: &Server) -> Result<()> {
         let name = format!("{}look", Self::prefix());
         let wishes = json!({"name": name, "preset": self.args.preset});

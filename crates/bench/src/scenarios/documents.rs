@@ -38,16 +38,16 @@ const SOAK_SECONDS: Duration = Duration::from_secs(1_800);
 /// Lines of a request of an import.
 const LINES: u32 = 1_000;
 
-/// Documents that refer to one, where that is what is measured.
+/// Number of documents that refer to one, in the scenario `referrers`.
 const REFERRERS: u32 = 100_000;
 
-/// Clients that put in what is there beforehand.
+/// Connections that import the documents before the measurement.
 const FILLERS: u32 = 4;
 
-/// Documents of each collection that are there beforehand and are read.
+/// Most documents of each collection whose ids are known for reads.
 const KNOWN_MAX: u32 = 20_000;
 
-/// Sessions that write where each request is a transaction of its own.
+/// Sessions that write when group commit is off.
 const WRITERS_ALONE: u32 = 16;
 
 /// State of the scenario `documents`.
@@ -117,7 +117,7 @@ impl Documents {
         })
     }
 
-    /// Has all clients do something for a time, as these operations.
+    /// Runs `work` in all clients, which record it under the names in `operations`.
     async fn load(
         &self,
         stage: &Stage,
@@ -156,7 +156,7 @@ impl Documents {
         Ok(ran)
     }
 
-    /// What is told of a load besides its latencies.
+    /// Metrics of a load besides its latencies.
     fn figures(&self, ran: &DocumentsLoadResult, came: Counts) -> BTreeMap<String, Metric> {
         let requests = ran.requests;
         let rate = requests as f64 / ran.took.as_secs_f64();
@@ -181,7 +181,7 @@ impl Documents {
             .collect()
     }
 
-    /// How much is not as it was answered.
+    /// Number of documents whose state contradicts what the server has acknowledged.
     async fn lost(&self, stage: &Stage, left: Vec<LiveDocuments>) -> Result<u64> {
         let (address, left) = (self.address(stage)?, Arc::new(left));
         let pace = Arc::new(RequestSchedule::new(Duration::ZERO, None, stage.seed));
@@ -193,7 +193,7 @@ impl Documents {
         Ok(lost.await?.iter().sum())
     }
 
-    /// Does what will be measured until it is steady.
+    /// Runs the measured load until it is steady.
     async fn warm_up(&mut self, stage: &mut Stage) -> Result<(Warmup, DocumentsLoadResult)> {
         stage.progress.say("warming up");
         self.run += 1;
@@ -214,7 +214,7 @@ impl Documents {
         settle(kind, warmup_max, &pace.pulse, work, || pace.stop()).await
     }
 
-    /// Has clients do so many things together, as fast as they can, without noting them.
+    /// Runs `work` `count` times, spread over `clients`, as fast as possible and without recording.
     async fn all(
         &self,
         stage: &Stage,

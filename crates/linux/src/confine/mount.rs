@@ -139,8 +139,8 @@ fn set_attributes(
     check(result)
 }
 
-/// A mapping by which files of `user` and `group` on the disk belong to user and group `shown`, and
-/// the other way round for what is written. It is a user namespace without processes.
+/// A mapping by which files of `user` and `group` on the disk belong to user and group `shown_id`,
+/// and the other way round for what is written. It is a user namespace without processes.
 ///
 /// # Errors
 /// The kernel's; needs CAP_SETUID and CAP_SETGID.

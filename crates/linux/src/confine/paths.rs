@@ -36,7 +36,7 @@ pub struct Replacement {
 #[derive(Debug)]
 pub struct PathTable {
     wanted: CommonPaths,
-    /// What each path of `wanted` led to, in their order.
+    /// What each path of `common_paths` led to, in their order.
     identities: Vec<Option<FileIdentity>>,
     pub(super) entries: Vec<PathEntry>,
 }
@@ -47,7 +47,7 @@ pub(super) struct PathEntry {
     pub(super) named: PathBuf,
     /// The same without symbolic links.
     pub(super) place: PathBuf,
-    /// What is shown there, without symbolic links: `place` itself, unless it is a replacement.
+    /// What is shown there, without symbolic links: the same path, unless it is a replacement.
     pub(super) source: PathBuf,
     /// `source`, opened as a mere path.
     pub(super) descriptor: OwnedFd,
@@ -101,7 +101,7 @@ impl PathTable {
     /// # Errors
     /// The kernel's, for instance when this process has no descriptor left.
     pub fn look_up(wanted: CommonPaths) -> io::Result<Self> {
-        // Taken first: a change during the look-up makes [`PathTable::holds`] return `false`.
+        // Taken first: a change during the look-up makes [`PathTable::is_current`] return `false`.
         let identities = wanted.identities().collect();
         let lists = [
             (&wanted.executable, PathAccess::Execute),

@@ -190,7 +190,7 @@ impl<'a> MountPoints<'a> {
         }
     }
 
-    /// Makes an empty directory or file at `place`.
+    /// Makes an empty directory or file at `path`.
     fn make(&mut self, place: &Path, is_directory: bool) -> io::Result<()> {
         if is_directory {
             return self.make_directory(place);
@@ -206,7 +206,7 @@ impl<'a> MountPoints<'a> {
         )?)
     }
 
-    /// Makes a symbolic link at `place`.
+    /// Makes a symbolic link at `path`.
     fn make_link(&mut self, place: &Path, target: &Path) -> io::Result<()> {
         self.make_parent(place)?;
         Ok(rustix::fs::symlinkat(target, self.tmpfs, place)?)

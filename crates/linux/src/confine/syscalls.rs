@@ -186,8 +186,8 @@ fn socket_rules() -> io::Result<Vec<SeccompRule>> {
     Ok(rules)
 }
 
-/// Answers `ENOSYS` to calls from [`FIRST_UNKNOWN`] on. So it does to those of the x32 interface of
-/// x86, whose numbers have bit 30 set.
+/// Answers `ENOSYS` to calls from [`FIRST_UNKNOWN_CALL`] on. So it does to those of the x32
+/// interface of x86, whose numbers have bit 30 set.
 fn without_new_calls() -> BpfProgram {
     const LOAD_WORD: u16 = 0x20;
     const JUMP_IF_AT_LEAST: u16 = 0x35;

@@ -27,7 +27,7 @@ impl Identity {
     }
 }
 
-/// The open files of a log's segments, at most `most`. A caller that uses a file keeps it open,
+/// The open files of a log's segments, at most `open_max`. A caller that uses a file keeps it open,
 /// even if it is evicted here.
 pub(crate) struct Handles<D: Disk> {
     pub disk: D,

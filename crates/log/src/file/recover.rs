@@ -369,7 +369,7 @@ impl<D: Disk> Scan<D> {
         })
     }
 
-    /// Ends the log before `next`, in the segment `at`, unless something proves that it went on.
+    /// Ends the log before `next`, in the segment `index`, unless something proves that it went on.
     fn end_here(
         &mut self,
         at: usize,
@@ -405,7 +405,7 @@ impl<D: Disk> Scan<D> {
         self.cut(at, next, bad, &later)
     }
 
-    /// What lies after the frames of the segment `at` that have been read.
+    /// What lies after the frames of the segment `index` that have been read.
     fn beyond(&self, at: usize) -> Result<TrailingData, LogError> {
         let segment = &self.segments[at];
         let mut later = TrailingData::find(segment, segment.end())?;
@@ -416,7 +416,7 @@ impl<D: Disk> Scan<D> {
         Ok(later)
     }
 
-    /// Takes what lies beyond out of the log, which then ends before `next`, in the segment `at`.
+    /// Takes what lies beyond `next` out of the log, which then ends in the segment `index`.
     fn cut(
         &mut self,
         at: usize,

@@ -117,7 +117,7 @@ pub(crate) fn frame_at(
 }
 
 impl Frame {
-    /// Checks every record; `contiguous` where the segment has not been compacted.
+    /// Checks every record; `is_contiguous` where the segment has not been compacted.
     pub(crate) fn check(&self, contiguous: bool) -> Result<(), &'static str> {
         let mut at = 0;
         let mut expected = self.header.first;

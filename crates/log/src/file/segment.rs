@@ -118,7 +118,7 @@ impl<D: Disk> Segment<D> {
         }
     }
 
-    /// A segment that a compaction has written to the file `temporary`.
+    /// A segment that a compaction has written to the file `temporary_name`.
     pub(crate) fn compacted(
         place: Arc<str>,
         handles: Arc<Handles<D>>,
@@ -135,8 +135,8 @@ impl<D: Disk> Segment<D> {
         segment
     }
 
-    /// Opens the segment whose file is `name`. In a repair, `any_length` of the file will do: it
-    /// has what there is of its frames.
+    /// Opens the segment whose file is `name`. A repair sets `allows_any_length`: the file has what
+    /// there is of its frames.
     pub(crate) fn open(
         handles: Arc<Handles<D>>,
         place: Arc<str>,

@@ -12,7 +12,7 @@ use crate::{LogError, Seq};
 /// Failed batches that are remembered until their callers ask for the outcome.
 const FAILURES_MAX: usize = 1024;
 
-/// Numbers are decided in order: everything below `decided` is in the log or has failed.
+/// Numbers are decided in order: everything below `decided_below` is in the log or has failed.
 #[derive(Debug)]
 pub(super) struct Outcomes {
     decided: AtomicU64,
@@ -29,7 +29,7 @@ pub(super) struct Outcomes {
 struct OutcomeState {
     /// Goes up when a generation begins to be written.
     generation: usize,
-    /// Where the generation being written ends; equal to `decided` while none is.
+    /// Where the generation being written ends; equal to `decided_below` while none is.
     writing_end: u64,
     /// Tasks to be woken, by parity of generations.
     wakers: [Vec<Waker>; 2],

@@ -90,8 +90,8 @@ impl Cut {
         actions.join("; ")
     }
 
-    /// What is lost. Records hold what `holds` says; of those that the snapshot has, `holds_before`
-    /// is in the log only.
+    /// What is lost. Records hold what `record_content` says; of those that the snapshot has,
+    /// `log_only_content` is in the log only.
     pub fn loss(&self, holds: &str, holds_before: &str) -> String {
         let end = lost_records(self.from, self.below, holds);
         let holes = self.holes.iter().map(|hole| {

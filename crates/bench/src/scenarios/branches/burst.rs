@@ -76,7 +76,7 @@ struct UserResult {
 }
 
 /// Runs a burst on a thread of its own, all of whose users begin at the same moment. When the
-/// future is dropped the users stop; `running` is held until their thread has ended.
+/// future is dropped the users stop; `burst_lock` is held until their thread has ended.
 ///
 /// # Errors
 /// When the users cannot connect.

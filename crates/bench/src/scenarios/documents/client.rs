@@ -32,7 +32,7 @@ pub(super) struct RequestSchedule {
 }
 
 impl RequestSchedule {
-    /// For so long from the first request on: as many as go, or so many a second.
+    /// A schedule that begins with the first request: a closed loop, or an open loop of `rate`.
     pub(super) fn new(lasts: Duration, rate: Option<f64>, seed: u64) -> Self {
         let schedule = rate.map(|rate| Mutex::new(arrivals(Spacing::Poisson, rate, lasts, seed)));
         Self {
@@ -54,7 +54,7 @@ impl RequestSchedule {
         *self.begin.get_or_init(Instant::now)
     }
 
-    /// When the next request is due; none: there is none any more.
+    /// Waits until the next request is due; `None` when the schedule has ended.
     fn next(&self) -> Option<Instant> {
         let (begin, now) = (self.begin(), Instant::now());
         if now >= begin + self.lasts || self.is_stopped.load(Ordering::Relaxed) {
@@ -120,8 +120,8 @@ impl DocumentsClient {
         self.left = LiveDocuments::prepared();
     }
 
-    /// Does a request when it is due, as an operation of this name; none: the time is over. An
-    /// answer that is none of `expected` is a failure.
+    /// Sends a request when it is due, recorded under `name`; `None` when the schedule has ended. A
+    /// status that is not in `expected` counts as a failure.
     ///
     /// # Errors
     /// When the connection is lost.
@@ -152,7 +152,7 @@ impl DocumentsClient {
         Ok(Some(answered))
     }
 
-    /// Does a request at once, without noting it.
+    /// Sends a request at once, without recording it.
     ///
     /// # Errors
     /// When the connection is lost.
@@ -183,10 +183,10 @@ impl DocumentsClient {
         })
     }
 
-    /// The same of what has to go well.
+    /// Sends a request at once, as preparation that must succeed.
     ///
     /// # Errors
-    /// It did not.
+    /// When the connection is lost, or the status is no success.
     pub(super) fn done(&mut self, method: &str, path: &str, body: &str) -> Result<WriteReply> {
         let answered = self.send(method, path, body)?;
         let status = answered.status;
@@ -202,10 +202,10 @@ fn id_of(body: &[u8]) -> Option<String> {
     Some(rest.split('"').next()?.to_owned())
 }
 
-/// Runs a client on a thread of its own for each number, and gives what each has made of it.
+/// Runs `work` for each client number on a thread of its own, and returns all results.
 ///
 /// # Errors
-/// The first that failed.
+/// That of the first client that failed.
 pub(super) async fn each<T: Send + 'static>(
     clients: u32,
     work: impl Fn(u32) -> Result<T> + Send + Sync + 'static,

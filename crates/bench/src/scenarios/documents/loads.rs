@@ -12,7 +12,7 @@ use super::{Documents, DocumentsLoadResult, Ids, LINES};
 use crate::stage::Stage;
 
 impl Documents {
-    /// What is measured.
+    /// The load of the scenario.
     ///
     /// # Errors
     /// When a connection is lost.

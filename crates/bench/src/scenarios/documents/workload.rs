@@ -8,10 +8,10 @@ use anyhow::Result;
 use super::client::DocumentsClient;
 use crate::memory::touched;
 
-/// Of the documents that one refers to, so many are changed besides itself.
+/// Targets of an item that a cycle updates besides the item itself.
 const CHANGED: usize = 3;
 
-/// Of the documents that a client has deleted, so many are looked for at the end: the last ones.
+/// Deleted documents that a client remembers for the check at the end: the last ones.
 const GONE_MAX: usize = 1_000;
 
 /// Operations of the mix, by their names in results.
@@ -91,7 +91,7 @@ fn group(code: &str) -> u64 {
     }) % 1_000
 }
 
-/// Goes on until the time is over.
+/// Runs cycles until the schedule has ended.
 ///
 /// # Errors
 /// When the connection is lost.
@@ -110,7 +110,7 @@ pub(super) fn run(
     Ok(left)
 }
 
-/// Whether there was time for all of it.
+/// Runs one cycle; false when the schedule ended before it was complete.
 fn cycle(
     client: &mut DocumentsClient,
     shape: DocumentShape,

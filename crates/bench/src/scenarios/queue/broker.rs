@@ -15,8 +15,8 @@ pub(super) trait Broker {
     /// The worker has room for so many more tasks.
     fn take(&mut self, credits: u32);
 
-    /// Completes a task, of which [`Events::handed`] had this handle. The first one has number 0 in
-    /// [`Events::completed`], and so on.
+    /// Completes a task, of which [`Events::delivered`] had this handle. The first one has number 0
+    /// in [`Events::completed`], and so on.
     fn complete(&mut self, handle: &[u8]);
 
     /// Sends what is buffered, and adds what has been answered; ready when there is any.

@@ -88,8 +88,8 @@ impl GrpcLink {
         self.outbox.is_empty()
     }
 
-    /// Sends what was put and calls `take` with each message that has come; ready when there was
-    /// one.
+    /// Sends what was put and calls `on_message` with each message that has come; ready when there
+    /// was one.
     ///
     /// # Errors
     /// When the stream has ended, with what the server said.
@@ -149,7 +149,7 @@ impl GrpcLink {
     }
 }
 
-/// Calls `take` with each message that is whole now; whether there was one.
+/// Calls `on_message` with each message that is whole now; whether there was one.
 fn split(
     inbox: &mut BytesMut,
     chunk: Bytes,

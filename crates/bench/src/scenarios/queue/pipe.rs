@@ -37,11 +37,11 @@ impl Pipe {
         })
     }
 
-    /// Sends, and calls `take` with what has come for as long as it takes something off the front:
+    /// Sends, and calls `parse` with what has come for as long as it takes something off the front:
     /// it returns how many bytes. Ready when it took anything.
     ///
     /// # Errors
-    /// When the connection is lost, or `take` does not understand.
+    /// When the connection is lost, or `parse` does not understand.
     pub(super) fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl Pipe {
         }
     }
 
-    /// Sends a command and waits for its reply, which `take` reads.
+    /// Sends a command and waits for its reply, which `parse` reads.
     ///
     /// # Errors
     /// As [`Pipe::poll`].

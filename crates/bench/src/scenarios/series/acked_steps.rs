@@ -50,8 +50,8 @@ impl AckedSteps {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Waits until a writer that is about to send `step` is not too far ahead, or `ended` says that
-    /// it need not any more.
+    /// Waits until a writer that is about to send `step` is not too far ahead, or `has_ended` says
+    /// that it need not any more.
     pub(super) fn keep_together(&self, step: u64, ended: impl Fn() -> bool) {
         let mut done = self.lock();
         let far = |done: &[u64]| done.iter().copied().min().unwrap_or(0) + LEAD_MAX < step;

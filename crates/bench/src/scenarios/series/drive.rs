@@ -88,7 +88,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Looks at the memory of a process, sometimes.
+/// Samples the memory of a process at an interval.
 struct MemorySampler {
     process: Option<u32>,
     next: Instant,

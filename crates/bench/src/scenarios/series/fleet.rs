@@ -23,7 +23,7 @@ const SERIES_PER_NODE: u32 = PODS_PER_NODE * SERIES_PER_POD + NODE_METRICS.len()
 const PODS_PER_SERVICE: u32 = 12;
 const SERVICES_PER_NAMESPACE: u32 = 5;
 
-/// One in so many pods restarts every 2^[`LIFE_BITS`] steps, which is about two hours.
+/// One in so many pods restarts every 2^[`RESET_PERIOD_BITS`] steps, which is about two hours.
 const RESTARTING: u64 = 8;
 const LIFE_BITS: u32 = 9;
 

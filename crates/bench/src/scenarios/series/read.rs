@@ -23,7 +23,7 @@ const READ_HOT: &str = "read_hot";
 const READ_COLD: &str = "read_cold";
 
 /// Of all readers, at most so many answers are kept, evenly over the load where there are more: one
-/// in [`KEPT_EVERY`] at first.
+/// in [`CHECKED_ONE_IN`] at first.
 const KEPT_MAX: usize = 2_000;
 const KEPT_EVERY: u64 = 7;
 

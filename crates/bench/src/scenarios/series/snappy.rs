@@ -1,9 +1,9 @@
-//! Snappy with holes: a compressed body in which some bytes can be exchanged without compressing it
-//! again.
+//! Snappy with placeholders: a compressed body in which some bytes can be exchanged without
+//! compressing it again.
 //!
 //! The generator shares its processors with the server, so it must not compress millions of samples
-//! a second. Labels are compressed as senders do; values and times (the holes) stand in the stream
-//! as they are, and no copy refers to them. Format:
+//! a second. Labels are compressed as senders do; values and times (the placeholders) stand in the
+//! stream as they are, and no copy refers to them. Format:
 //! <https://github.com/google/snappy/blob/main/format_description.txt>.
 
 use std::ops::Range;
@@ -18,14 +18,14 @@ const COPY_MAX: usize = 64;
 /// Bits of the table that finds what has been there before.
 const TABLE_BITS: u32 = 14;
 
-/// What was compressed, and where its holes are now.
+/// What was compressed, and where its placeholders are now.
 pub(super) struct SnappyBody {
     pub(super) bytes: Vec<u8>,
-    /// Offset of each hole.
+    /// Offset of each placeholder.
     pub(super) holes: Vec<usize>,
 }
 
-/// Compresses `raw`; `holes` are ranges of it, ascending.
+/// Compresses `raw`; `placeholders` are ranges of it, ascending.
 pub(super) fn compress(raw: &[u8], holes: &[Range<usize>]) -> SnappyBody {
     let mut fixed = vec![true; raw.len()];
     for hole in holes {
@@ -70,7 +70,7 @@ pub(super) fn compress(raw: &[u8], holes: &[Range<usize>]) -> SnappyBody {
     stream.done
 }
 
-/// How many bytes at two places are the same and in no hole.
+/// How many bytes at two places are the same and in no placeholder.
 fn alike(raw: &[u8], fixed: &[bool], before: usize, position: usize) -> usize {
     (0..raw.len() - position)
         .take_while(|&at| {

@@ -24,7 +24,7 @@ pub(super) struct CheckCounts {
     pub(super) told: Vec<String>,
 }
 
-/// Something to be worked out.
+/// An answer, or a number of series, that is still to be checked.
 enum PendingCheck {
     Whole(UncheckedAnswer),
     Number(SeriesCounts),

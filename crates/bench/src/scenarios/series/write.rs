@@ -170,8 +170,8 @@ impl SeriesGroup {
     }
 }
 
-/// When requests are due: the first at `begin`, then one each `gap`; without it, when the last one
-/// ended.
+/// When requests are due: the first at `begin`, then one each `interval`; without it, when the last
+/// one ended.
 #[derive(Clone, Copy)]
 struct SendSchedule {
     begin: Instant,
@@ -236,8 +236,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends until the clock ends, or there is nothing left before `until`, which ends the load of
-    /// all.
+    /// Sends until the clock ends, or there is nothing left before `end_step`, which ends the load
+    /// of all.
     ///
     /// # Errors
     /// When the server refuses for good.
@@ -314,7 +314,7 @@ impl Sender {
         frontier.advance(self.number as usize, self.step);
     }
 
-    /// Sends a request until it is acknowledged, and tells `refused` each time it is not.
+    /// Sends a request until it is acknowledged, and tells `on_refusal` each time it is not.
     fn send(&mut self, group: usize, mut refused: impl FnMut(u64)) -> Result<()> {
         let begun = Instant::now();
         let request = self.groups[group].template.request();

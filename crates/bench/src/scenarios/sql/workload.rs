@@ -223,7 +223,7 @@ impl Workload {
         Ok(())
     }
 
-    /// The values of all variables; `asked` has those of queries.
+    /// The values of all variables; `queried` has those of queries.
     ///
     /// # Errors
     /// When variables depend on each other in a circle.

@@ -162,7 +162,7 @@ fn kind(number: u32) -> &'static str {
     }
 }
 
-/// An expression for a value from 0 to below `end` that follows from a number and a salt.
+/// An expression for a value from 0 to below `bound` that follows from a number and a salt.
 fn hashed(number: &str, salt: u32, end: u32) -> String {
     format!("abs(hashint8extended({number}, {salt}) % {end})::int")
 }

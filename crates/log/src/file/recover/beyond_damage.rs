@@ -11,15 +11,15 @@ use crate::{LogError, Seq};
 /// What is found of a segment's life after the place where it should end.
 #[derive(Default)]
 pub(super) struct TrailingData {
-    /// The highest such claim.
+    /// The highest `synced_below` found.
     pub synced_below: Seq,
     /// One more than the last record of any frame that is found.
     pub below: Seq,
     /// Where the last thing found ends.
     pub end: u64,
-    /// From there on to it, later segments included.
+    /// Bytes from where the log ends up to `end`, later segments included.
     pub bytes: u64,
-    /// Where something that begins like a frame is.
+    /// Offsets at which something begins like a frame.
     places: Vec<u64>,
 }
 

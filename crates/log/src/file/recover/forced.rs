@@ -99,7 +99,7 @@ impl<D: Disk> Scan<D> {
         unreachable!("no segment follows the last one");
     }
 
-    /// Ends the log in the segment `at`, whose records below `next` can be read.
+    /// Ends the log in the segment `index`, whose records below `next` can be read.
     fn end_readable(
         &mut self,
         at: usize,
@@ -126,7 +126,7 @@ impl<D: Disk> Scan<D> {
         Ok(end)
     }
 
-    /// Lets the segment `at`, whose records below `next` can be read, cover everything below
+    /// Lets the segment `index`, whose records below `next` can be read, cover everything below
     /// `until`.
     fn close(&mut self, at: usize, next: Seq, until: Seq, records: u64) {
         self.note_hole(next, until);
@@ -143,7 +143,7 @@ impl<D: Disk> Scan<D> {
         }
     }
 
-    /// Takes the segments from `at` on out of the log, which then ends before `next`.
+    /// Takes the segments from `index` on out of the log, which then ends before `next`.
     fn drop_segments(&mut self, at: usize, next: Seq) -> Result<(), LogError> {
         let mut later = TrailingData::default();
         for segment in &self.segments[at..] {

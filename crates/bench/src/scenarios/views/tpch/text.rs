@@ -182,7 +182,7 @@ impl Pool {
         Self(pool)
     }
 
-    /// A piece of so many bytes, from `least` to `most`.
+    /// A piece of so many bytes, from `bytes_min` to `bytes_max`.
     pub(super) fn piece(&self, random: &mut Xoshiro256PlusPlus, least: usize, most: usize) -> &str {
         let bytes = random.random_range(least..=most);
         let begin = random.random_range(0..self.0.len() - bytes);
