@@ -11,7 +11,7 @@ const LONG_FACTOR: u64 = 10;
 
 const SECONDS_OF_A_DAY: u64 = 86_400;
 
-/// Repetitions of a test: `usual`, or ten times as many in a long run.
+/// Repetitions of a test: `default`, or ten times as many in a long run.
 pub fn repetitions(usual: u32) -> u32 {
     if is_long() {
         usual * LONG_FACTOR as u32
@@ -20,9 +20,9 @@ pub fn repetitions(usual: u32) -> u32 {
     }
 }
 
-/// Runs a simulation with `usual` seeds from 0 on, on every core; a long run has ten times as many,
-/// from a number on that depends on the date. `EGRET_NAME_SEEDS` sets how many, `EGRET_NAME_SEED`
-/// runs one.
+/// Runs a simulation with `default` seeds from 0 on, on every core; a long run has ten times as
+/// many, from a number on that depends on the date. `EGRET_NAME_SEEDS` sets how many,
+/// `EGRET_NAME_SEED` runs one.
 ///
 /// # Panics
 /// When the simulation does; the seed is printed before.

@@ -88,7 +88,7 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Where the time comes from.
+/// Source of wall-clock and monotonic time.
 pub trait Clock: Send + Sync + 'static {
     /// The time now. That of a [`SteadyClock`] does not jump and does not go back, unless an
     /// operator releases the clock.
@@ -98,12 +98,12 @@ pub trait Clock: Send + Sync + 'static {
     /// only differences do.
     fn running(&self) -> Duration;
 
-    /// [`Clock::now`] and [`Clock::running`], read at one moment: a pause of the thread between two
-    /// readings would look like a jump of the wall clock.
+    /// [`Clock::now`] and [`Clock::monotonic`], read at one moment: a pause of the thread between
+    /// two readings would look like a jump of the wall clock.
     fn now_and_running(&self) -> (Timestamp, Duration);
 }
 
-/// Readings of two clocks that took longer than this are not of one moment.
+/// Two clocks are read at one moment if reading both takes no longer than this.
 const READING_MAX: Duration = Duration::from_millis(1);
 
 /// Attempts at a reading of one moment. A thread that is interrupted in each of them goes by the
@@ -157,7 +157,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at `start`.
+    /// A clock that shows `start` until it is advanced.
     pub fn starting_at(start: Timestamp) -> Self {
         Self {
             wall_micros: AtomicI64::new(start.0),
@@ -179,7 +179,7 @@ impl ManualClock {
         self.wall_micros.fetch_add(micros, Ordering::SeqCst);
     }
 
-    /// Sets the wall clock back, as people and time servers do; no time passes.
+    /// Sets the wall clock back, as operators and time servers do; no time passes.
     pub fn set_back(&self, by: Duration) {
         let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
         self.wall_micros.fetch_sub(micros, Ordering::SeqCst);

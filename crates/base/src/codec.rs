@@ -46,12 +46,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes`, which hold `what`.
+    /// A reader of `bytes`; `what` names their content in errors.
     pub fn new(bytes: &'a [u8], what: &'static str) -> Self {
         Self { rest: bytes, what }
     }
 
-    /// What has not been read.
+    /// The bytes that have not been read.
     pub fn rest(self) -> &'a [u8] {
         self.rest
     }
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Two bytes.
+    /// A number of two bytes.
     ///
     /// # Errors
     /// [`DecodeError`] at the end.
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// Four bytes.
+    /// A number of four bytes.
     ///
     /// # Errors
     /// [`DecodeError`] at the end.
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Eight bytes.
+    /// A number of eight bytes.
     ///
     /// # Errors
     /// [`DecodeError`] at the end.
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Sixteen bytes.
+    /// A number of sixteen bytes.
     ///
     /// # Errors
     /// [`DecodeError`] at the end.

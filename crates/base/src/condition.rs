@@ -7,8 +7,8 @@
 //!
 //! - A [`Condition`] is held by the code that retries, for one subject: a partition, a server.
 //! - A [`ConditionSet`] holds the faults of subjects that come and go, such as branches or rules.
-//! - [`occur`] notes a fault that single requests run into. Nothing tries it again, so its end is
-//!   that it has not occurred for [`QUIET_AFTER`].
+//! - [`occur`] records a fault that single requests run into. No code retries it, so it ends when
+//!   it has not occurred for [`QUIET_AFTER`].
 //!
 //! Every name is in the tables of docs/reference/conditions.md. `/v1/status` shows the subject and
 //! the latest failure to tokens with the scope `status:read`; callers without a token see names

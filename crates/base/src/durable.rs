@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Puts a file with this content in its place, where another one may be. After a crash there is the
-/// one or the other. Its mode is `mode`, less what the process masks. One writer at a time.
+/// Writes a file durably, replacing an existing one. After a crash there is the old file or the
+/// new one, whole. Its mode is `mode`, less the umask of the process. One writer at a time.
 ///
 /// # Errors
 /// What the system says; what was there before is still there, or the new file is.
@@ -47,7 +47,7 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     sync_directory(parent(path))
 }
 
-/// Makes durable which names a directory has.
+/// Makes the names in a directory durable.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -59,7 +59,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Where a file is while it is not whole.
+/// Path of a file while it is being written.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

@@ -1,6 +1,6 @@
-//! What every layer of Egret shares: ids, clock, entropy, the error contract, named limits,
-//! settings with provenance, the number of parts that data is split into, the bytes of records,
-//! files that survive a crash, faults that last, cron expressions, and the start/ready/stop
+//! Foundations that every layer of Egret shares: ids, clock, entropy, the error contract, named
+//! limits, settings with provenance, the number of parts that data is split into, the encoding of
+//! records, files that survive a crash, lasting faults, cron expressions, and the start/ready/stop
 //! contract.
 //!
 //! Nothing here knows tokio, SQL, HTTP or any engine.

@@ -76,7 +76,7 @@ struct StackEntry {
 }
 
 impl Stack {
-    /// No services yet; those that cannot start will be noted in `failures`.
+    /// A stack without services; those that cannot start are recorded in `failures`.
     pub fn noting(failures: Failures) -> Self {
         Self {
             services: Vec::new(),
@@ -93,7 +93,7 @@ impl Stack {
         });
     }
 
-    /// Adds a service that is not started when the service `needs`, added before it, could not
+    /// Adds a service that is not started when the service `dependency`, added before it, could not
     /// start.
     pub fn push_needing(&mut self, service: Arc<dyn Service>, needs: &'static str) {
         self.services.push(StackEntry {
@@ -113,7 +113,7 @@ impl Stack {
         });
     }
 
-    /// Adds a service like [`Stack::push_eager`] that is not started when the service `needs` could
+    /// Adds a service like [`Stack::push_eager`] that is not started when `dependency` could
     /// not start.
     pub fn push_eager_needing(&mut self, service: Arc<dyn Service>, needs: &'static str) {
         self.services.push(StackEntry {
@@ -136,7 +136,7 @@ impl Stack {
         for place in eager.into_iter().chain(rest) {
             let placed = &self.services[place];
             if self.failures.reason(placed.service.name()).is_some() {
-                // It was noted before that it cannot start.
+                // A failure was recorded before the start.
                 continue;
             }
             let missing = placed

@@ -36,8 +36,8 @@ pub enum PartsError {
     },
 }
 
-/// How many parts the data in a directory has, by the file `name` in it. The first time it is
-/// `asked`, or what suits the machine when that is 0.
+/// How many parts the data in a directory has, by the file `name` in it. The first time that is
+/// `configured`, or a number that suits the machine if `configured` is 0.
 ///
 /// # Errors
 /// [`PartsError::Invalid`] when another number is asked for than the directory was made with, or

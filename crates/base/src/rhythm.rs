@@ -1,4 +1,4 @@
-//! When ticks come: cron expressions in time zones, and what they do when clocks are changed.
+//! Cron expressions in time zones, and their ticks when clocks are changed.
 //!
 //! The parser searches in local time; what a local time is in real time, once, twice or never, is
 //! decided here.

@@ -1,5 +1,5 @@
-//! Signatures of what is sent to addresses that users name, so that receivers can tell it from what
-//! others send.
+//! Signatures of requests to addresses that users configure, so that receivers can tell them from
+//! requests of other senders.
 
 /// The header with the signature.
 pub const SIGNATURE_HEADER: &str = "egret-signature";
@@ -10,6 +10,6 @@ pub trait Signer: Send + Sync {
     /// webhooks; `at_seconds` since 1970.
     ///
     /// # Errors
-    /// Why there is no key.
+    /// A message: there is no key for the tenant.
     fn sign(&self, tenant: &str, at_seconds: u64, body: &[u8]) -> Result<String, String>;
 }

@@ -24,7 +24,7 @@ pub struct TaskRequest<'a> {
     pub key: &'a str,
     /// Tasks with the same ordering key are worked on one after the other; empty: none.
     pub ordering_key: &'a str,
-    /// What makes tasks of different keys the same, for as long as the queue says; empty: nothing.
+    /// Tasks with the same unique key are one task, for as long as the queue says; empty: none.
     pub unique_key: &'a str,
 }
 
@@ -74,11 +74,11 @@ impl CodedError for TaskRejection {
 
 /// Accepts tasks and stores them.
 pub trait TaskSink: Send + Sync {
-    /// Refuses what cannot be the name of a queue, so that a part that is configured with such a
+    /// Rejects a text that cannot be the name of a queue, so that a part configured with such a
     /// name reports it at its start.
     ///
     /// # Errors
-    /// [`TaskRejection`] with what names look like.
+    /// [`TaskRejection`], which describes valid names.
     fn check_queue(&self, queue: &str) -> Result<(), TaskRejection>;
 
     /// Enqueues tasks. Completes when the accepted ones are as durable as the configuration

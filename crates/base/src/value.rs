@@ -1,10 +1,10 @@
-//! How a setting's value is read from text and shown again.
+//! Parsing of a setting's value from text, and formatting as text.
 
 use std::path::PathBuf;
 
 /// A type that can be the value of a setting.
 pub trait Value: Sized {
-    /// What a user must write, in a few words, for documentation and errors.
+    /// Description of valid texts, in a few words, for documentation and errors.
     fn form() -> String;
 
     /// Reads the value.

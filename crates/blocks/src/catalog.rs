@@ -1,5 +1,4 @@
-//! All blocks of a directory: which there are, taking new ones in, replacing some by others,
-//! deleting from them.
+//! All blocks of a directory: listing, publishing, replacing them, and deleting samples from them.
 //!
 //! Changes are made one at a time and are durable when they return; readers take a [`Snapshot`] and
 //! block nothing. After a power failure at any moment, each change is found made or not made.
@@ -31,20 +30,20 @@ use crate::core::BlockId;
 use crate::core::frame::put_frame;
 use crate::core::tombstones::{Tombstone, Tombstones};
 
-/// All blocks as they were at one moment. What is replaced or removed since can still be read.
+/// All blocks as of one moment. Blocks replaced or removed since can still be read.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     blocks: Vec<Block>,
 }
 
 impl Snapshot {
-    /// The blocks, ascending by their earliest sample, then by id. Of two samples of a series at
-    /// one time that in the block with the higher id counts.
+    /// The blocks, ascending by earliest sample, then by id. Of two samples of a series at
+    /// one time, the one in the block with the higher id wins.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// Those that may have samples from `start_ms` to `end_ms`, both included, in the same order.
+    /// Blocks that may have samples from `start_ms` to `end_ms`, both included, in the same order.
     pub fn within(&self, start_ms: TimeMs, end_ms: TimeMs) -> impl Iterator<Item = &Block> {
         let end = self
             .blocks
@@ -59,13 +58,13 @@ impl Snapshot {
         self.blocks.iter().find(|block| block.id() == id)
     }
 
-    /// How long all files are together, in bytes.
+    /// Total size of all files, in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.blocks.iter().map(Block::size_bytes).sum()
     }
 }
 
-/// A file that cannot be relied on and was set aside.
+/// A damaged file that was renamed, so that it is not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedFile {
     /// Name of the quarantined file.
@@ -113,7 +112,7 @@ impl<D: Disk> Catalog<D> {
         lock(&self.replaced).clone()
     }
 
-    /// The files of all blocks, with what says what was deleted of them: what a copy needs.
+    /// Names of the files of all blocks and their tombstones: the files that a copy needs.
     pub fn file_names(&self) -> Vec<String> {
         let snapshot = self.snapshot();
         let mut all = Vec::new();
@@ -131,12 +130,12 @@ impl<D: Disk> Catalog<D> {
         &self.cache
     }
 
-    /// What was set aside and is still in the directory.
+    /// Quarantined files that are still in the directory.
     pub fn quarantined(&self) -> Vec<QuarantinedFile> {
         self.changes().quarantined.clone()
     }
 
-    /// Begins a new block, which has the next id. It is nothing to the catalog until it is
+    /// Begins a new block with the next id. It is not part of the catalog until it is
     /// published.
     ///
     /// # Errors
@@ -158,7 +157,7 @@ impl<D: Disk> Catalog<D> {
         first..first + count
     }
 
-    /// Takes a block in.
+    /// Adds a new block to the catalog.
     ///
     /// # Errors
     /// [`BlockError::Io`]: it is not taken in; [`BlockError::Stopped`]: it may be found when the
@@ -267,9 +266,9 @@ impl<D: Disk> Catalog<D> {
         Ok(())
     }
 
-    /// Takes note of an error that reading a block gave: when its index is damaged, it is set
-    /// aside; when some of its samples are, it is not rewritten, so that the others can go on being
-    /// read. Other errors are no matter here.
+    /// Records an error from reading a block: if its index is damaged, the block is quarantined;
+    /// if some of its samples are, it is not rewritten, so that the others can still be
+    /// read. Other errors are ignored.
     ///
     /// # Errors
     /// Like [`Catalog::publish`].
@@ -294,12 +293,12 @@ impl<D: Disk> Catalog<D> {
         }
     }
 
-    /// Blocks of which some samples were found not to be readable since the catalog was opened.
+    /// Blocks with samples that turned out to be unreadable since the catalog was opened.
     pub fn damaged(&self) -> BTreeSet<BlockId> {
         self.changes().damaged.clone()
     }
 
-    /// Renames a block that is no longer read then. Nothing happens when it is gone.
+    /// Renames a block, so that it is no longer read. Does nothing if it does not exist.
     fn quarantine(&self, id: BlockId, reason: &BlockError) -> Result<(), BlockError> {
         let mut changes = self.changes_begun()?;
         let snapshot = self.snapshot();
@@ -340,8 +339,8 @@ impl<D: Disk> Catalog<D> {
         }
     }
 
-    /// Does work after whose failure the state of the disk is unknown. If it fails, no more changes
-    /// are made, so that no deletion that was acknowledged can be undone.
+    /// Executes an action after whose failure the state of the disk is unknown. If it fails, no
+    /// more changes are accepted, so that no acknowledged deletion can be undone.
     fn certain<T>(
         &self,
         changes: &mut Changes,

@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// What is looked up in the cache of blocks.
+/// Kind of an item in the cache of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CacheKind {
     /// Which series matchers select: look-ups of values and intersections of their postings.
@@ -23,7 +23,7 @@ struct CachedLabels {
     of: &'static str,
 }
 
-/// Look-ups in the cache of blocks, by what was looked for.
+/// Look-ups in the cache of blocks, by kind.
 #[derive(Clone, Debug, Default)]
 pub struct CacheMetrics {
     hits: [Counter; CacheKind::ALL.len()],

@@ -11,7 +11,7 @@
 //! - The wall clock is ahead by more: accepted time is *held*. It goes on with the elapsed clock
 //!   alone until the wall clock is set right or an operator releases the clock.
 //! - The wall clock is behind by no more than `jump_max`: accepted time runs slower, by one part in
-//!   [`SLOWER`], until both agree. It does not go back.
+//!   [`SLEW_DIVISOR`], until both agree. It does not go back.
 //! - The wall clock is behind by more: accepted time is held.
 //!
 //! Between two runs of Egret on one boot of the machine the elapsed clock goes on, so the same
@@ -47,7 +47,7 @@ pub struct ClockPolicy {
     pub start_jump_max: Duration,
 }
 
-/// What is kept of a clock between two runs of Egret.
+/// Stored state of a clock between two runs of Egret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClockRecord {
     /// The accepted time when the record was made.
@@ -72,9 +72,9 @@ pub enum ClockState {
 pub(crate) struct ClockModel {
     jump_max_us: i64,
     allowance_us: i64,
-    /// What integer division has left over of the allowance, in parts of [`ALLOWANCE_PERIOD_US`].
+    /// Remainder of the allowance after integer division, in parts of [`ALLOWANCE_PERIOD_US`].
     allowance_rest: i128,
-    /// Elapsed microseconds that have not slowed accepted time yet, fewer than [`SLOWER`].
+    /// Elapsed microseconds that have not slowed accepted time yet, fewer than [`SLEW_DIVISOR`].
     slew_rest_us: i64,
     accepted_us: i64,
     elapsed_us: i64,
@@ -182,7 +182,7 @@ impl ClockModel {
         self.offset_us
     }
 
-    /// What a later run needs in order to go on.
+    /// State from which a later run continues.
     pub(crate) fn record(&self, boot: &str) -> ClockRecord {
         ClockRecord {
             accepted: Timestamp::from_micros(self.accepted_us),

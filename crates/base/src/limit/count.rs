@@ -1,11 +1,11 @@
-//! Counts of what is shared, such as slots in use: one that would fall below zero was counted
+//! Counts of shared resources, such as slots in use: one that would fall below zero was counted
 //! wrongly.
 
 use crate::condition;
 
-/// What remains of a count after a `checked_sub`. `None` means that more was given back than was
+/// The count after a `checked_sub`. `None` means that more was given back than was
 /// counted: the count becomes zero, because a wrapped count would refuse all further work, and the
-/// condition `counts_wrong` names what is `counted`.
+/// condition `counts_wrong` names the `subject`.
 pub fn count_left<N: Default>(left: Option<N>, counted: &'static str) -> N {
     left.unwrap_or_else(|| {
         let reason = "more was released than was acquired";

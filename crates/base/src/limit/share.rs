@@ -1,4 +1,4 @@
-//! What all tenants share, and how much of it one of them may take.
+//! Limits on a resource that all tenants share, and on the share of one tenant.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl TenantShare {
         Self::new(Limit::new(name, max), Limit::new(name, one))
     }
 
-    /// How much more a tenant may take that has `own` of the `taken` total.
+    /// How much more a tenant may take that uses `tenant_used` of the `total_used`.
     pub fn room(&self, taken: u64, own: u64) -> u64 {
         let free = self.all.max.saturating_sub(taken);
         match self.one.max {
@@ -38,7 +38,7 @@ impl TenantShare {
         }
     }
 
-    /// Checks that a tenant that has `own` of the `taken` total may take `more`.
+    /// Checks that a tenant that uses `tenant_used` of the `total_used` may take `more`.
     ///
     /// # Errors
     /// [`LimitExceeded`] with the limit that is reached.

@@ -26,7 +26,7 @@ pub struct KnownParts {
 }
 
 impl KnownParts {
-    /// Reads the list of a directory. One that is absent or damaged knows nothing and is written
+    /// Reads the list of a directory. If it is absent or damaged, it is empty and will be written
     /// anew.
     pub fn read(directory: &Path) -> io::Result<Self> {
         let path = directory.join(KNOWN_PARTS);

@@ -10,10 +10,10 @@ use quick_cache::sync::Cache;
 use super::error::BlockError;
 use crate::metrics::{CacheKind, CacheMetrics};
 
-/// What is kept: whose, and what of it.
+/// Key of a cached item: its file, and which part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CacheKey {
-    /// Of the opened file; no two have the same in one process.
+    /// Number of the opened file, unique within the process.
     pub file: u64,
     pub item: CacheItem,
 }
@@ -46,10 +46,10 @@ impl CacheItem {
     }
 }
 
-/// What an entry takes besides itself.
+/// Memory of an entry beyond its value, in bytes.
 const ENTRY_BYTES: usize = 128;
 
-/// An average one, to begin with.
+/// Expected average size of an entry, from which the cache is dimensioned.
 const ENTRY_BYTES_GUESS: u64 = 8 << 10;
 
 #[derive(Clone, Debug)]
@@ -79,12 +79,12 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// One that takes at most so many bytes.
+    /// A cache of at most so many bytes.
     pub fn new(max_bytes: u64) -> Self {
         Self::counted(max_bytes, CacheMetrics::default())
     }
 
-    /// One whose look-ups are counted.
+    /// A cache whose look-ups are counted in `metrics`.
     pub fn counted(max_bytes: u64, metrics: CacheMetrics) -> Self {
         let guess = (max_bytes / ENTRY_BYTES_GUESS).max(16) as usize;
         Self {
@@ -93,13 +93,13 @@ impl BlockCache {
         }
     }
 
-    /// Sets the metric that says how much is kept.
+    /// Sets the metric of the cache's size.
     pub fn measure(&self) {
         self.metrics.bytes.set(self.entries.weight() as i64);
     }
 
-    /// What is kept under `key`, or what `load` brings with its size in bytes. All that is kept
-    /// under one kind of key is of one type.
+    /// The value cached under `key`; if there is none, the one that `load` returns with its size
+    /// in bytes, which is cached. All values under one kind of key have one type.
     pub(super) fn get<T: Any + Send + Sync>(
         &self,
         key: CacheKey,

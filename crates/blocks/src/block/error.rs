@@ -10,7 +10,7 @@ use crate::core::BlockId;
 /// Extent of the damage of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DamageExtent {
-    /// What finds series: the block cannot be relied on and should be set aside.
+    /// The index, which finds series: the block is unusable and should be quarantined.
     Index,
     /// Samples of some series; others can be read.
     Samples,
@@ -23,7 +23,7 @@ pub enum BlockError {
     /// A call of the file system failed.
     #[error("blocks: {action} {file} failed: {source}")]
     Io {
-        /// What was tried, such as `read`.
+        /// The attempted action, such as `read`.
         action: &'static str,
         /// The file's name, with its directory.
         file: String,
@@ -49,7 +49,7 @@ pub enum BlockError {
         /// Largest allowed size, in bytes.
         size_bytes_max: u64,
     },
-    /// Bytes on disk are not what was written there.
+    /// Bytes on disk differ from those written.
     #[error(
         "blocks: block {block} is damaged at offset {offset}: {what}; restore it from a backup"
     )]
@@ -60,7 +60,7 @@ pub enum BlockError {
         offset: u64,
         /// Name of the part that cannot be read.
         what: &'static str,
-        /// What that means for the rest.
+        /// How much of the block is unusable.
         damaged: DamageExtent,
     },
     /// A block of a format that this version does not know.
@@ -84,7 +84,7 @@ pub enum BlockError {
     /// The work was ended before it was done; nothing has changed.
     #[error("blocks: the work was interrupted: it will be started again")]
     Ended,
-    /// The catalog cannot know what reached the disk.
+    /// It is unknown which writes of the catalog reached the disk.
     #[error(
         "blocks: {place} accepts no more changes after: {reason}; check the disk, then start \
          again"
@@ -127,7 +127,7 @@ impl CodedError for BlockError {
     }
 }
 
-/// Wraps what the system said of `file`.
+/// Wraps an error of the operating system about `file`.
 pub(crate) fn io(action: &'static str, file: String) -> impl FnOnce(io::Error) -> BlockError {
     move |error| {
         if egret_log::is_full(&error) {

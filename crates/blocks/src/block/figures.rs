@@ -4,8 +4,8 @@ use egret_metrics_model::{TimeMs, TimeSpan};
 
 use super::{Body, SeriesName};
 
-/// What a series takes in some span of time. Samples are in chunks: one that reaches into the span
-/// counts as a whole.
+/// Size of a series in a span of time. Samples are in chunks: one that overlaps the span
+/// counts entirely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesFigures {
     /// The time of its first sample in the block, whatever the span.
@@ -17,7 +17,7 @@ pub struct SeriesFigures {
 }
 
 impl SeriesName<'_> {
-    /// What it takes from first to last time.
+    /// Its size in a span of time.
     pub fn figures(&self, span: TimeSpan) -> SeriesFigures {
         let mut figures = SeriesFigures {
             first_ms: TimeMs::MAX,

@@ -12,14 +12,14 @@ use crate::core::{BlockId, BlockMeta};
 
 pub(super) struct BlockFile {
     pub id: BlockId,
-    /// No two files opened in one process have the same.
+    /// Number of the opened file, unique within the process.
     pub number: u64,
     file: Box<dyn DiskFile>,
     name: String,
     pub footer: Footer,
 }
 
-/// What a footer or header says that cannot be.
+/// Name of the damaged part in errors about the header or footer.
 const WRONG: &str = "its header or footer";
 
 impl BlockFile {
@@ -77,7 +77,7 @@ impl BlockFile {
         Ok((opened, meta))
     }
 
-    /// The error of an index that says `error` at `offset`.
+    /// The error for an index that cannot be decoded at `offset`.
     pub(crate) fn malformed(&self, offset: u64, error: DecodeError) -> BlockError {
         self.damaged(offset, error.what, DamageExtent::Index)
     }
@@ -96,7 +96,7 @@ impl BlockFile {
         }
     }
 
-    /// A part of the file. Nothing is allocated for what is not there.
+    /// Reads a part of the file. Nothing is allocated for bytes beyond its end.
     fn read(&self, extent: Extent, damaged: DamageExtent) -> Result<Vec<u8>, BlockError> {
         let end = extent.offset.checked_add(extent.length.into());
         if end.is_none_or(|end| end > self.footer.size_bytes) {
@@ -106,7 +106,7 @@ impl BlockFile {
             .map_err(io("read", self.name.clone()))
     }
 
-    /// What a frame of the index holds.
+    /// Reads and decodes a frame of the index.
     pub(crate) fn frame<T>(
         &self,
         extent: Extent,
@@ -119,7 +119,7 @@ impl BlockFile {
         decode(&bytes).map_err(|error| self.malformed(extent.offset, error))
     }
 
-    /// What checked bytes hold.
+    /// Reads bytes with a checksum, and decodes them.
     pub(crate) fn checked<T>(
         &self,
         extent: Extent,

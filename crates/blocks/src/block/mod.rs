@@ -54,7 +54,7 @@ pub struct LabelFigures {
     pub series: u32,
 }
 
-/// What a series of a block is called.
+/// Labels of a series of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct SeriesName<'page> {
     page: &'page SeriesPage,
@@ -130,12 +130,12 @@ impl Block {
         self.sealed.file.footer.size_bytes
     }
 
-    /// What was deleted of it and is still in its file.
+    /// Samples that were deleted but are still in its file.
     pub fn tombstones(&self) -> &Tombstones {
         &self.tombstones
     }
 
-    /// How many series it has. They are numbered from 0 in the order of their labels.
+    /// Number of series. They are numbered from 0 in the order of their labels.
     pub fn series(&self) -> u32 {
         self.sealed.meta.series as u32
     }
@@ -152,7 +152,7 @@ impl Block {
         Ok(page.labels(place))
     }
 
-    /// Tells what some series are called, by their ascending numbers.
+    /// Calls `visit` with the labels of some series, given by ascending numbers.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] or [`BlockError::Io`].
@@ -198,7 +198,7 @@ impl Block {
             if column.last_ms < start_ms || column.first_ms > end_ms {
                 continue;
             }
-            // Not even read: what is damaged can be deleted, and the rest is readable again.
+            // Deleted chunks are not read: if they were damaged, the rest is readable again.
             if self
                 .tombstones
                 .cover(series, column.first_ms, column.last_ms)
@@ -275,13 +275,13 @@ impl BlockInner {
         }
     }
 
-    /// The page that a series is in, and its place there.
+    /// The page of a series, and its index in the page.
     fn page(&self, series: u32) -> Result<(Arc<SeriesPage>, usize), BlockError> {
         let (page, range) = self.page_of(series)?;
         Ok((page, (series - range.start) as usize))
     }
 
-    /// The page that a series is in, and which others are.
+    /// The page of a series, and the range of series in the page.
     fn page_of(&self, series: u32) -> Result<(Arc<SeriesPage>, Range<u32>), BlockError> {
         assert!(
             u64::from(series) < self.meta.series,
@@ -365,7 +365,7 @@ impl BlockInner {
         Ok(())
     }
 
-    /// The times of a chunk. What others may share is kept.
+    /// The times of a chunk. Columns that other chunks may share are cached.
     fn times(&self, column: &Column) -> Result<Arc<Vec<TimeMs>>, BlockError> {
         let decode = |bytes: &[u8]| {
             let mut times_ms = Vec::new();

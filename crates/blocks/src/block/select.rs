@@ -17,10 +17,10 @@ use crate::core::pattern::{Places, PrefixOrValue, places};
 use crate::core::postings;
 use crate::core::terms::{List, Term, Terms};
 
-/// Looking at the labels of a series takes about as long as at so many values of a label.
+/// Matching the labels of a series takes about as long as matching so many values of a label.
 const VALUES_PER_SERIES: u64 = 8;
 
-/// Looking for a value takes about as long as looking at so many, which are a page.
+/// Looking up a value takes about as long as matching so many, which are a page.
 const VALUES_PER_PLACE: u64 = 64;
 
 impl Block {
@@ -60,8 +60,8 @@ impl Block {
         Ok(found)
     }
 
-    /// Tells the values of a label in the series that all of the matchers take, in their order,
-    /// until it is told to break off.
+    /// Calls `visit` with the values of a label in the series that all matchers select, sorted,
+    /// until it returns `Break`.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] or [`BlockError::Io`].
@@ -138,7 +138,7 @@ fn find<'names>(names: &'names [Name], name: &str) -> Option<&'names Name> {
     at.ok().map(|at| &names[at])
 }
 
-/// How matchers are written: equal only for equal ones.
+/// Cache key of matchers: equal only for equal matchers.
 fn written(matchers: &[&LabelMatcher]) -> Box<str> {
     let mut text = String::new();
     for matcher in matchers {
@@ -169,8 +169,8 @@ impl BlockInner {
 
     fn select(&self, matchers: &[LabelMatcher]) -> Result<Arc<RoaringBitmap>, BlockError> {
         let names = self.names()?;
-        // Those that are cheap to look up and take few series are first; looking at values is put
-        // off until it is known how many series are left.
+        // Matchers that are cheap to look up and select few series come first; scans of values are
+        // deferred until it is known how many series remain.
         let mut order: Vec<(u8, u64, &LabelMatcher)> = Vec::new();
         for matcher in matchers {
             let op = matcher.matcher().op;
@@ -203,7 +203,7 @@ impl BlockInner {
         })
     }
 
-    /// Leaves those series of `selected` that a matcher takes.
+    /// Retains those series of `selected` that a matcher selects.
     fn narrow(
         &self,
         selected: &mut RoaringBitmap,
@@ -258,8 +258,8 @@ impl BlockInner {
         })
     }
 
-    /// The series whose value of a label is what the matcher names, or matches what it names,
-    /// whether it wants that or its contrary; never those without the label.
+    /// The series whose value of a label equals the matcher's value or matches its pattern,
+    /// even if the matcher is negative; never those without the label.
     fn named(&self, matcher: &LabelMatcher, name: &Name) -> Result<Arc<RoaringBitmap>, BlockError> {
         let whole = |value: &str| PrefixOrValue {
             bytes: value.as_bytes().to_vec(),
@@ -269,7 +269,7 @@ impl BlockInner {
             (MatchOp::Equal | MatchOp::NotEqual, _) => {
                 Places::Some(vec![whole(&matcher.matcher().value)])
             }
-            // Looking at each value takes less than looking for so many.
+            // A scan of all values takes less time than so many look-ups.
             (_, Some(values)) if values.len() as u64 > name.values / VALUES_PER_PLACE => {
                 Places::Anywhere
             }
@@ -315,8 +315,8 @@ impl BlockInner {
         }
     }
 
-    /// Gives every value of a label that is in one of these places to `each`, perhaps twice, and
-    /// perhaps others, until it breaks off.
+    /// Calls `visit` with every value of a label that is among the candidates, perhaps twice, and
+    /// perhaps with others, until it returns `Break`.
     fn each_value(
         &self,
         name: &Name,
@@ -341,7 +341,7 @@ impl BlockInner {
             return Ok(());
         };
         for place in places {
-            // The page before the first that begins above the place may have it.
+            // The page before the first one that begins above the candidate may contain it.
             let first = pages.partition_point(|page| page.first.as_bytes() <= &*place.bytes);
             for page in &pages[first.saturating_sub(1)..] {
                 let begins = page.first.as_bytes();

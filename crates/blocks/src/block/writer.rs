@@ -96,7 +96,7 @@ impl<D: Disk> BlockWriter<D> {
     /// Adds a series with its samples; one that has none is left out.
     ///
     /// # Errors
-    /// [`BlockError::Full`] or [`BlockError::Io`]: the block cannot be gone on with.
+    /// [`BlockError::Full`] or [`BlockError::Io`]: the block cannot be continued.
     ///
     /// # Panics
     /// When the labels are not above those of the series before, or the times do not ascend.
@@ -154,12 +154,12 @@ impl<D: Disk> BlockWriter<D> {
         self.meta.series
     }
 
-    /// How many bytes it has for now, without its index of labels.
+    /// Size so far in bytes, without the index of labels.
     pub fn size_bytes(&self) -> u64 {
         self.output.position()
     }
 
-    /// The place of a column of times in the page.
+    /// Adds a column of times to the page, unless it is there. Returns its index.
     fn column(&mut self, times_ms: &[TimeMs]) -> Result<u32, BlockError> {
         let (first_ms, last_ms) = (times_ms[0], times_ms[times_ms.len() - 1]);
         self.meta.min_ms = self.meta.min_ms.min(first_ms);
@@ -182,7 +182,7 @@ impl<D: Disk> BlockWriter<D> {
         Ok(place)
     }
 
-    /// What is in the scratch space, where it is kept: once, however many have it.
+    /// Stores the bytes in `scratch`: inline, or once in the file, however many chunks have them.
     fn body(&mut self) -> Result<Body, BlockError> {
         if self.scratch.len() <= BODY_INLINE_MAX {
             return Ok(Body::Inline(self.scratch.clone()));
@@ -204,7 +204,7 @@ impl<D: Disk> BlockWriter<D> {
         Ok(())
     }
 
-    /// Writes the rest. What comes back is durable.
+    /// Writes the rest. The returned block is durable.
     ///
     /// # Errors
     /// [`BlockError::Full`] or [`BlockError::Io`].

@@ -50,7 +50,7 @@ impl<D: Disk> Files<D> {
     pub(crate) fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(), BlockError> {
         let new = names::new(name);
         let write = || {
-            // One that is left of an attempt that failed.
+            // Left by a failed attempt.
             _ = self.0.remove(&new);
             let file = self.0.create(&new)?;
             write_all(&file, bytes, 0)?;

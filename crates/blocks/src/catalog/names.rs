@@ -14,7 +14,7 @@ const BLOCK: &str = "block-";
 const TOMBSTONES: &str = "tombstones-";
 const REPLACEMENT: &str = "replace-";
 const NEW: &str = ".new";
-/// How the name of a file begins that cannot be relied on.
+/// Prefix of the names of quarantined files.
 pub const QUARANTINE: &str = "quarantine-";
 
 /// Kind of a file, by its name.
@@ -39,7 +39,7 @@ pub(crate) fn replacement(id: BlockId) -> String {
     format!("{REPLACEMENT}{id}")
 }
 
-/// What it is called until it is whole.
+/// Name of a file until it is complete.
 pub(crate) fn new(name: &str) -> String {
     format!("{name}{NEW}")
 }
@@ -48,12 +48,12 @@ pub(crate) fn new_block(id: BlockId) -> String {
     new(&block(id))
 }
 
-/// What it is called when it cannot be relied on.
+/// Name of a quarantined file.
 pub(crate) fn quarantined(name: &str) -> String {
     format!("{QUARANTINE}{name}")
 }
 
-/// What a file is; `None` when it is nothing of ours.
+/// Kind of a file; `None` if it does not belong to the catalog.
 pub(crate) fn parse(name: &str) -> Option<FileKind> {
     if let Some(rest) = name.strip_prefix(QUARANTINE) {
         return Some(FileKind::Quarantined(id_of(rest)?));

@@ -82,15 +82,15 @@ fn finish_replacements<D: Disk>(
         }
         match Replacement::decode(&files.read(&name)?) {
             Ok(replacement) => settle(files, &name, &replacement)?,
-            // What it replaced and what by may both be there then, which is no harm: equal samples
-            // are one.
+            // Sources and results may both exist then, which is harmless: equal samples
+            // count once.
             Err(error) => quarantined.push(quarantine(files, &name, error.to_string())?),
         }
     }
     Ok(())
 }
 
-/// Does what a replacement says, as far as it is not done.
+/// Carries out the remaining steps of a replacement.
 pub(super) fn settle<D: Disk>(
     files: &Files<D>,
     name: &str,
@@ -105,8 +105,8 @@ pub(super) fn settle<D: Disk>(
         .sources
         .iter()
         .any(|id| is_there(&names::block(*id)));
-    // It was not durable when the power went, but found nevertheless, and a result was not. When no
-    // source is there, it was finished before, and results were replaced in their turn.
+    // Otherwise the replacement was not durable at the loss of power: it was found, but a result
+    // was not. If no source exists, it was finished before, and results have been replaced since.
     if all_there || !source_there {
         for id in &replacement.results {
             if is_there(&names::new_block(*id)) {
@@ -120,14 +120,14 @@ pub(super) fn settle<D: Disk>(
                 }
             }
         }
-        // Only then may it be forgotten.
+        // Only now may the record of the replacement be removed.
         files.sync()?;
     }
     files.remove(name)
 }
 
-/// Gives blocks their tombstones. A block whose tombstones are damaged is set aside, for what was
-/// deleted of it would come back.
+/// Attaches tombstones to blocks. A block whose tombstones are damaged is quarantined, because
+/// its deleted samples would come back.
 fn take_tombstones<D: Disk>(
     files: &Files<D>,
     tombstones: BTreeMap<BlockId, String>,
@@ -160,7 +160,7 @@ fn take_tombstones<D: Disk>(
     Ok(())
 }
 
-/// Renames what cannot be relied on, and says so.
+/// Renames a damaged file, and logs it.
 pub(super) fn quarantine<D: Disk>(
     files: &Files<D>,
     name: &str,

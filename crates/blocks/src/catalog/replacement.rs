@@ -1,4 +1,4 @@
-//! Blocks that are to take the place of others, all at once.
+//! Replacement of blocks by others, all at once.
 //!
 //! The blocks are durable under their `.new` names when the file with this is given its name: from
 //! then on they are what counts, and the next open of the directory finishes what was begun. It is

@@ -14,20 +14,20 @@ use crate::core::merge::{keep_last, merge};
 use crate::core::plan::{BlockReplacement, CompactionJob, Facts, Policy};
 use crate::core::{BlockId, Effort};
 
-/// What a sample counts for that: its time and its value.
+/// Size of a sample before compression: its time and its value.
 const SAMPLE_BYTES: u64 = 16;
 
-/// More blocks than that do not become of others at once: the last one takes the rest.
+/// Blocks that a job writes, at most: the last one takes the rest.
 const RESULTS_MAX: u64 = 1_024;
 
-/// How large the files of blocks become, and how much is done at a time.
+/// Limits on the size of written blocks, and on the work between two calls of `on_progress`.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockLimits {
-    /// A block is closed when its samples take so many bytes…
+    /// A block is closed when its samples take so many bytes.
     pub block_bytes_max: u64,
-    /// …or when it has so many series.
+    /// A block is closed when it has so many series.
     pub block_series_max: u64,
-    /// After samples of so many bytes, before they are compressed, it is asked whether to go on.
+    /// Bytes of samples, before compression, after which `on_progress` is called.
     pub step_bytes: u64,
 }
 
@@ -41,20 +41,20 @@ impl Default for BlockLimits {
     }
 }
 
-/// What is done to each series of a source.
+/// Changes to the series of a source block.
 struct Edits {
-    /// Those that are left out.
+    /// Series that are dropped.
     without: RoaringBitmap,
-    /// Those of which the last sample of each interval is kept: of so many milliseconds.
+    /// Series reduced to the last sample of each interval, with its length in milliseconds.
     coarsen: Vec<(RoaringBitmap, i64)>,
 }
 
 impl<D: Disk> Catalog<D> {
-    /// What has to be known of the blocks to plan what is done with them. A block whose index is
-    /// found to be damaged is set aside.
+    /// Collects the facts about blocks that planning needs. A block whose index is
+    /// found to be damaged is quarantined.
     ///
     /// # Errors
-    /// [`BlockError::Io`], or like [`Catalog::note`].
+    /// [`BlockError::Io`], or like [`Catalog::record_read_error`].
     pub fn facts(&self, policy: &Policy) -> Result<Vec<Facts>, BlockError> {
         let mut all = Vec::new();
         for block in self.snapshot().blocks() {
@@ -82,13 +82,13 @@ impl<D: Disk> Catalog<D> {
         job.sources.iter().map(source).collect()
     }
 
-    /// Does a job that was planned by this policy. `step` is called now and then with the number of
-    /// bytes of samples since the last time, and may wait, so that others are not held up, or end
-    /// it. Of two samples at one time that of the newer block counts.
+    /// Executes a job planned by this policy. `on_progress` is called regularly with the number of
+    /// bytes of samples since the last call, and may wait, to slow the job down, or end it. Of two
+    /// samples at one time, the one of the newer block wins.
     ///
     /// # Errors
-    /// [`BlockError::Ended`] by `step`; [`BlockError::Corrupt`] for a source that cannot be read,
-    /// of which note was taken; else like [`Catalog::replace`]. The blocks are as they were.
+    /// [`BlockError::Interrupted`] by `on_progress`; [`BlockError::Corrupt`] for an unreadable
+    /// source, which is recorded; else like [`Catalog::replace`]. The blocks are unchanged.
     pub fn run(
         &self,
         job: &CompactionJob,
@@ -107,7 +107,7 @@ impl<D: Disk> Catalog<D> {
                 let options = options(&sources, names);
                 let results = RewrittenBlocks {
                     catalog: self,
-                    // Blocks that are published meanwhile are newer than what becomes of these.
+                    // Blocks published meanwhile must have higher ids than the results.
                     ids: self.take_ids(RESULTS_MAX),
                     options,
                     limits,
@@ -124,7 +124,7 @@ impl<D: Disk> Catalog<D> {
     }
 }
 
-/// The series of each rule that is kept for its own time, then all others.
+/// The series of each retention rule, then all others.
 fn kept(block: &Block, policy: &Policy) -> Result<Vec<RoaringBitmap>, BlockError> {
     let mut rest = RoaringBitmap::new();
     rest.insert_range(0..block.series());
@@ -181,7 +181,7 @@ fn edits(
 
 fn options<'a>(sources: &[Block], applied: impl Iterator<Item = &'a str>) -> WriterOptions {
     let metas = || sources.iter().map(Block::meta);
-    // What was done to all of them is done to the result.
+    // Rules applied to all sources are applied to the result.
     let in_all = |rule: &str| metas().all(|meta| meta.rules.iter().any(|other| **other == *rule));
     let first = metas().take(1).flat_map(|meta| &meta.rules);
     let mut rules: Vec<Box<str>> = first.filter(|rule| in_all(rule)).cloned().collect();
@@ -199,10 +199,10 @@ fn options<'a>(sources: &[Block], applied: impl Iterator<Item = &'a str>) -> Wri
     }
 }
 
-/// The blocks that become of others, one after another.
+/// The blocks that a job writes, one after another.
 struct RewrittenBlocks<'catalog, D: Disk> {
     catalog: &'catalog Catalog<D>,
-    /// Those that results get.
+    /// Ids for the results.
     ids: Range<u64>,
     options: WriterOptions,
     limits: BlockLimits,

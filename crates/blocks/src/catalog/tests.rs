@@ -34,7 +34,7 @@ fn matcher(name: &str, op: MatchOp, value: &str) -> LabelMatcher {
 }
 
 #[test]
-fn what_was_published_is_found_and_read() {
+fn published_blocks_are_found_and_read() {
     let disk = SimulatedDisk::new(10 << 20);
     let all = Labels::new([("__name__", "up"), ("job", "a")]);
     let other = Labels::new([("__name__", "up"), ("job", "b")]);
@@ -81,7 +81,7 @@ fn a_replacement_is_written_as_ever_and_read() {
 }
 
 #[test]
-fn whoever_has_an_earlier_snapshot_is_known_whatever_it_was_replaced_by() {
+fn readers_of_replaced_snapshots_are_known() {
     let disk = SimulatedDisk::new(10 << 20);
     let opened = catalog(&disk);
     let living = || {

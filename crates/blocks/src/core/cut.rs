@@ -1,4 +1,4 @@
-//! Where the samples of a series are cut into chunks.
+//! Division of the samples of a series into chunks.
 //!
 //! Cuts are at the same moments for all series of the same pace, whenever they begin, so that those
 //! that are scraped together have chunks with the same times. A moment is a multiple of one of
@@ -36,7 +36,7 @@ pub fn cut(times_ms: &[TimeMs]) -> Vec<Range<usize>> {
 
 fn cut_at(times_ms: &[TimeMs], offset: usize, spans_ms: &[i64], chunks: &mut Vec<Range<usize>>) {
     let Some((span_ms, finer)) = spans_ms.split_first() else {
-        // More than one a millisecond cannot be, so this is a second with more than it can have.
+        // More samples in a second than a chunk holds: divide them by number.
         let ends = (0..times_ms.len()).step_by(CHUNK_SAMPLES_MAX);
         chunks.extend(
             ends.map(|from| offset + from..offset + times_ms.len().min(from + CHUNK_SAMPLES_MAX)),

@@ -1,8 +1,8 @@
-//! Bytes with a checksum, and bytes that may be compressed besides.
+//! Bytes with a checksum, and frames, which may also be compressed.
 
 use egret_base::codec::{DecodeError, Reader, put_varint};
 
-/// What a frame holds at most, uncompressed: nothing is allocated for more, whatever the bytes say.
+/// Uncompressed bytes of a frame, at most: nothing is allocated for more, whatever the bytes claim.
 pub(crate) const FRAME_BYTES_MAX: usize = 1 << 30;
 
 /// Frames below this are not worth compressing.

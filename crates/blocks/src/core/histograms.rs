@@ -132,7 +132,7 @@ fn put(histogram: &Histogram, before: &Histogram, out: &mut Vec<u8>) {
         .position(|reset| *reset == histogram.counter_reset);
     out.push(reset.expect("all of them are there") as u8);
     let put_bits = |out: &mut Vec<u8>, bits: f64, before: f64| {
-        // What differs is mostly above: there it would cost a varint most.
+        // The differing bits are mostly the high ones, which would make the varint long.
         put_varint(out, (bits.to_bits() ^ before.to_bits()).swap_bytes());
     };
     put_bits(out, histogram.sum, before.sum);

@@ -29,7 +29,7 @@ const PCO: u8 = 3;
 
 const EXCEPTIONS: u8 = 0x80;
 
-/// Columns shorter than this are not given to pco: what it writes before the numbers costs more
+/// Columns shorter than this are not compressed by pco: its header costs more
 /// than it saves.
 const PCO_NUMBERS_MIN: usize = 64;
 
@@ -63,7 +63,7 @@ pub fn encode(numbers: &[i64], effort: Effort, out: &mut Vec<u8>) {
     if effort == Effort::Thorough && residuals.len() >= PCO_NUMBERS_MIN {
         let config = pco::ChunkConfig::default().with_delta_spec(pco::DeltaSpec::NoOp);
         let bytes = super::pco_bytes::compress(residuals, &config);
-        // It is slower to read.
+        // Accept pco only if it is clearly smaller, because it is slower to read.
         if bytes.len() * 32 < best.len() * 31 {
             (how, best) = (PCO, bytes);
         }
@@ -72,15 +72,16 @@ pub fn encode(numbers: &[i64], effort: Effort, out: &mut Vec<u8>) {
     out.extend_from_slice(&best);
 }
 
-/// Replaces all but the first numbers by their differences, of the order that makes them smallest,
-/// and answers it.
+/// Replaces all but the first numbers by their differences, of the order that makes them smallest.
+/// Returns the order.
 fn best_order(numbers: &mut [i64]) -> usize {
     let differences = |numbers: &[i64], at: usize| -> [i64; 3] {
         let delta = numbers[at].wrapping_sub(numbers[at - 1]);
         let before = numbers[at - 1].wrapping_sub(numbers[at - 2]);
         [numbers[at], delta, delta.wrapping_sub(before)]
     };
-    // What most are near costs nothing, as frames have a base: one of three is taken for it.
+    // A common offset costs nothing, because frames have a base: estimate it by the median of
+    // three numbers.
     let [mut first, mut middle, mut last] = [[0; 3]; 3];
     if numbers.len() > 2 {
         first = differences(numbers, 2);
@@ -113,7 +114,7 @@ fn best_order(numbers: &mut [i64]) -> usize {
     order
 }
 
-/// How a frame is packed.
+/// Parameters of a packed frame.
 struct Frame {
     base: i64,
     width: u32,

@@ -97,7 +97,7 @@ impl Footer {
     /// Size of an encoded footer, in bytes.
     pub(crate) const BYTES: usize = 4 + 3 * 12 + 8 + 8;
 
-    /// That of a file of which only the size is known.
+    /// The footer of a file of which only the size is known.
     pub(crate) fn of_size(size_bytes: u64) -> Self {
         let nothing = Extent::default();
         Self {
@@ -169,7 +169,7 @@ impl PageDirectory {
         self.ends.push(end + series as u32);
     }
 
-    /// The place of the page that has a series, where it is, and which of the block's series it
+    /// The index of the page with a series, its extent, and the range of the block's series that it
     /// has.
     ///
     /// # Panics
@@ -180,7 +180,7 @@ impl PageDirectory {
         (place, self.pages[place], first..self.ends[place])
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory of the directory, in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
         size_of_val(&*self.pages) + size_of_val(&*self.ends)
     }

@@ -2,8 +2,8 @@
 
 use egret_metrics_model::{SeriesSamples, TimeMs};
 
-/// Adds samples that are newer knowledge: where both have a sample at one time, that of `newer`
-/// counts.
+/// Merges in newer samples: where both have a sample at one time, the one of `newer`
+/// wins.
 pub fn merge(into: &mut SeriesSamples, newer: &SeriesSamples) {
     merge_columns(
         &mut into.times_ms,
@@ -28,7 +28,7 @@ fn merge_columns<V: Clone>(
     let Some(first) = newer_ms.first() else {
         return;
     };
-    // Only what is not before all that is newer has to be looked at again.
+    // Samples before the first newer one stay unchanged.
     let kept = times_ms.partition_point(|time_ms| time_ms < first);
     let old_ms = times_ms.split_off(kept);
     let old = values.split_off(kept);

@@ -15,7 +15,7 @@ pub struct Name {
     pub values: u64,
     /// Number of series with the label.
     pub series: u32,
-    /// The frame with its directory: see [`put_pages`].
+    /// Extent of the frame with the directory of its pages of values.
     pub pages: Extent,
     /// The list of the series that have it, checked.
     pub list: Extent,

@@ -16,10 +16,10 @@ pub(super) fn pack(numbers: &[u64], width: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&rest[..filled.div_ceil(8) as usize]);
 }
 
-/// The widest that is read by one word at any bit of its first byte.
+/// The largest width of a number that one 64-bit word holds from any bit of its first byte on.
 const ONE_WORD: u32 = 57;
 
-/// Gives each of `count` numbers to `each`; `packed` has all of them.
+/// Calls `visit` with each of `count` numbers; `packed` has all of them.
 #[inline]
 pub(super) fn unpack(packed: &[u8], width: u32, count: usize, mut each: impl FnMut(u64)) {
     if width == 0 {

@@ -1,4 +1,4 @@
-//! Pages of series: their labels, and where their samples are.
+//! Pages of series: their labels, and the extents of their samples.
 //!
 //! - strings: how many; each with its length
 //! - columns of times: how many; for each: how many times, the first (signed, from the first of the
@@ -35,7 +35,7 @@ pub enum Body {
 /// The times of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// How many there are.
+    /// Number of times.
     pub count: u32,
     /// Time of the first sample, in milliseconds.
     pub first_ms: TimeMs,
@@ -57,7 +57,7 @@ pub(crate) enum ChunkKind {
 /// Samples of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageChunk {
-    /// The place of its times among the columns of the page.
+    /// Index of the column of its times in the page.
     pub column: u32,
     /// Type of its samples.
     pub kind: ChunkKind,
@@ -65,7 +65,7 @@ pub(crate) struct PageChunk {
     pub body: Body,
 }
 
-/// What is the same for the same labels in every block, whatever version of Egret wrote it: XXH3 of
+/// Hash of labels, the same in every block, whatever version of Egret wrote it: XXH3 of
 /// [`Labels::as_key`].
 pub fn hash_of(labels: &Labels) -> u64 {
     xxhash_rust::xxh3::xxh3_64(labels.as_key().as_bytes())
@@ -113,7 +113,7 @@ impl PageBuilder {
         place
     }
 
-    /// The place of a column, which is added if it is not there.
+    /// Adds a column, unless it is there. Returns its index.
     pub(crate) fn column(&mut self, column: &Column) -> u32 {
         if let Body::At(extent) = column.body
             && let Some(place) = self.column_places.get(&extent)
@@ -157,7 +157,7 @@ impl PageBuilder {
         self.series_count += 1;
     }
 
-    /// The page; begins another.
+    /// Returns the page, and begins another.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let page = std::mem::take(self);
         let mut out = Vec::new();
@@ -207,10 +207,10 @@ struct PageEntry {
 #[derive(Debug, Default)]
 pub(crate) struct SeriesPage {
     strings: String,
-    /// Where each string ends.
+    /// End of each string in `strings`.
     ends: Vec<u32>,
     columns: Vec<Column>,
-    /// Places of names and values.
+    /// Indexes of names and values among the strings.
     labels: Vec<(u32, u32)>,
     chunks: Vec<PageChunk>,
     series: Vec<PageEntry>,
@@ -301,12 +301,12 @@ impl SeriesPage {
         &self.strings[from as usize..self.ends[place] as usize]
     }
 
-    /// How many series it has.
+    /// Number of series.
     pub(crate) fn len(&self) -> usize {
         self.series.len()
     }
 
-    /// The hash of a series' labels: see [`hash_of`].
+    /// The hash of a series' labels: see [`labels_hash`].
     pub(crate) fn hash(&self, place: usize) -> u64 {
         self.series[place].hash
     }
@@ -344,7 +344,7 @@ impl SeriesPage {
             .map(|chunk| (chunk, &self.columns[chunk.column as usize]))
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory of the page, in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
         let inline = |body: &Body| match body {
             Body::Inline(bytes) => bytes.capacity(),

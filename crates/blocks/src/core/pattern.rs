@@ -1,23 +1,23 @@
-//! What a regular expression says about where in a sorted list its matches can be, so that not all
-//! of it is tried.
+//! Prefixes and values that bound the matches of a regular expression in a sorted list, so that not
+//! all of the list is matched.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::literal::Extractor;
 
-/// Of more alternatives than this nothing is said.
+/// Alternatives of a pattern, at most: with more, its matches are unbounded.
 const ALTERNATIVES_MAX: usize = 4096;
 
-/// Of a longer pattern nothing is said either: finding out takes longer than trying values.
+/// Bytes of a pattern, at most: analysing a longer one takes longer than matching values.
 const PATTERN_BYTES_MAX: usize = 16 << 10;
 
 /// Longer literals are cut.
 const LITERAL_BYTES_MAX: usize = 256;
 
-/// Where the values can be that an anchored regular expression matches. Those that are found there
-/// must still be tried.
+/// Bounds of the values that an anchored regular expression matches. Values within the bounds
+/// must still be matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Places {
-    /// Only among these values and those that begin so, sorted.
+    /// Matches are among these values and those with these prefixes, sorted.
     Some(Vec<PrefixOrValue>),
     /// Matches may be anywhere among the values.
     Anywhere,
@@ -25,7 +25,7 @@ pub enum Places {
     Everywhere,
 }
 
-/// A value, or how values begin.
+/// A value, or a prefix of values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PrefixOrValue {
     /// The value, or its first bytes.
@@ -47,10 +47,10 @@ pub fn places(pattern: &str) -> Places {
         .build()
         .parse(pattern);
     let Ok(parsed) = parsed else {
-        // The matcher may take it nonetheless, as RE2 does.
+        // The matcher may accept it nonetheless, as RE2 does.
         return Places::Anywhere;
     };
-    // What looks around is taken for nothing by the extractor.
+    // The extractor ignores look-around.
     let is_plain = parsed.properties().look_set().is_empty();
     let found = Extractor::new()
         .limit_total(ALTERNATIVES_MAX)

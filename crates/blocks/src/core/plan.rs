@@ -13,8 +13,8 @@ use super::window::WINDOWS_MS;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// A block so many times larger than all others of its window together is not written again for
-/// their sake.
+/// A block so many times larger than all others of its window together is not rewritten for
+/// their merge.
 const LOPSIDED: u64 = 16;
 
 /// Blocks are about the same size when the largest is so many times the smallest.
@@ -23,16 +23,16 @@ const ALIKE: u64 = 4;
 /// A retention rule for some series.
 #[derive(Clone, Debug)]
 pub struct RetentionRule {
-    /// Which: the first of several that takes a series counts.
+    /// Matchers of its series; the first rule that selects a series applies.
     pub selector: Vec<LabelMatcher>,
     /// Retention time, in milliseconds.
     pub keep_ms: i64,
 }
 
-/// How some series are made coarser when they are old: the last sample of each interval is kept.
+/// Downsampling of some series when they are old: the last sample of each interval is kept.
 #[derive(Clone, Debug)]
 pub struct DownsampleRule {
-    /// What it is known by in blocks that it was applied to. Another rule has another name.
+    /// Name recorded in the blocks that it was applied to, unique among rules.
     pub name: Box<str>,
     /// Matchers of the series that are downsampled.
     pub selector: Vec<LabelMatcher>,
@@ -53,18 +53,18 @@ pub struct Policy {
     pub merge_blocks_max: usize,
     /// So many blocks of about the same size are merged before their window is over.
     pub merge_alike_min: usize,
-    /// How long series are kept that no other rule is for, in milliseconds.
+    /// Retention time of series without a rule, in milliseconds.
     pub keep_ms: i64,
     /// Retention rules for other series.
     pub keep: Vec<RetentionRule>,
-    /// What all blocks may take, in bytes.
+    /// Total size of all blocks, at most, in bytes.
     pub bytes_max: u64,
     /// Rules of downsampling, for series by selector.
     pub coarsen: Vec<DownsampleRule>,
 }
 
 impl Policy {
-    /// How long those samples are kept that are kept longest, in milliseconds.
+    /// The longest retention time, in milliseconds.
     pub fn keep_max_ms(&self) -> i64 {
         let each = self.keep.iter().map(|keep| keep.keep_ms);
         each.fold(self.keep_ms, i64::max)
@@ -86,7 +86,7 @@ impl Default for Policy {
     }
 }
 
-/// What a planner needs to know of a block.
+/// Facts about a block that planning needs.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Metadata of the block.
@@ -97,9 +97,10 @@ pub struct Facts {
     pub has_tombstones: bool,
     /// Whether some of its samples cannot be read: it is left as it is until all of it is over.
     pub is_damaged: bool,
-    /// For each rule of [`Policy::keep`] how many series it is for, then of how many there is none.
+    /// For each of [`Policy::retention_rules`] its number of series, then the number of series
+    /// without a rule.
     pub kept: Vec<u64>,
-    /// For each rule of [`Policy::coarsen`] how many series it is for.
+    /// For each of [`Policy::downsample_rules`] its number of series.
     pub coarsened: Vec<u64>,
 }
 
@@ -118,14 +119,14 @@ pub enum CompactionReason {
     Clean,
 }
 
-/// Something to do. No block is in two at a time.
+/// A job of maintenance. No block is in two jobs at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionJob {
     /// Why the blocks are replaced.
     pub why: CompactionReason,
     /// The blocks that are replaced, ascending.
     pub sources: Vec<BlockId>,
-    /// What they are replaced by.
+    /// The result that replaces them.
     pub by: BlockReplacement,
 }
 
@@ -136,15 +137,15 @@ pub enum BlockReplacement {
     Nothing,
     /// By blocks of the remaining samples.
     Rewritten {
-        /// Places in [`Policy::keep`] of rules whose series are left out; one beyond them stands
-        /// for all other series.
+        /// Indexes in [`Policy::retention_rules`] of rules whose series are dropped; one beyond
+        /// stands for all other series.
         without: Vec<usize>,
-        /// Places in [`Policy::coarsen`] of rules that are applied.
+        /// Indexes in [`Policy::downsample_rules`] of rules that are applied.
         coarsen: Vec<usize>,
     },
 }
 
-/// What is to be done, the most urgent first.
+/// Plans the jobs, the most urgent first.
 pub fn plan(blocks: &[Facts], policy: &Policy, now_ms: TimeMs) -> Vec<CompactionJob> {
     let mut left: BTreeMap<BlockId, &Facts> =
         blocks.iter().map(|block| (block.meta.id, block)).collect();
@@ -233,7 +234,7 @@ fn too_much(blocks: &BTreeMap<BlockId, &Facts>, policy: &Policy) -> Vec<Compacti
     jobs
 }
 
-/// Merges of those that are `left`, of `all` there are.
+/// Plans merges of the `remaining` blocks among `all_blocks`.
 fn merges(
     left: &BTreeMap<BlockId, &Facts>,
     all: &BTreeMap<BlockId, &Facts>,
@@ -292,9 +293,9 @@ fn merge(
     job(&longest[..longest.len().min(policy.merge_blocks_max)])
 }
 
-/// Blocks with ascending ids in runs between which nothing lies. Of two samples at one time the
-/// newer block's counts: when blocks of before and of after a third one were merged, what the third
-/// has corrected would come back.
+/// Runs of blocks by id without another overlapping block in between. Of two samples at one time
+/// the newer block's wins: if blocks older and newer than a third one were merged, the samples
+/// that the third has corrected would come back.
 fn runs<'a>(
     within: &'a [&'a Facts],
     all: &BTreeMap<BlockId, &Facts>,

@@ -12,13 +12,13 @@ const WHAT: &str = "a list of series";
 const RUNS: u8 = 0;
 const ROARING: u8 = 1;
 
-/// A list that grows, encoded while it does.
+/// Builds a list of series, encoding it as it grows.
 #[derive(Debug, Default)]
 pub(crate) struct PostingsBuilder {
     runs: Vec<u8>,
-    /// The first that is not below any in `runs`.
+    /// The first number above all those in `runs`.
     next: u32,
-    /// The run that may go on.
+    /// The run that may still grow: its first and last number.
     open: Option<(u32, u32)>,
     count: u32,
 }

@@ -20,7 +20,7 @@ const PAGE_BYTES: usize = 1 << 20;
 /// Longer lists are not in the page.
 pub(crate) const LIST_INLINE_MAX: usize = 64;
 
-/// Where the list of a value's series is.
+/// Location of the list of a value's series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List<'page> {
     /// Bytes of the list, stored in the page.
@@ -32,7 +32,7 @@ pub enum List<'page> {
 /// A value of a label.
 #[derive(Debug)]
 pub(crate) struct Term<'page> {
-    /// Number of series with the term.
+    /// Number of series with the value.
     pub series: u32,
     /// List of the series that have it.
     pub list: List<'page>,
@@ -82,7 +82,7 @@ impl TermsBuilder {
         self.count >= PAGE_VALUES || self.bytes.len() >= PAGE_BYTES
     }
 
-    /// The page with its first value, if it has any; begins another.
+    /// Returns the page with its first value, if it has any, and begins another.
     pub(crate) fn take(&mut self) -> Option<(String, Vec<u8>)> {
         if self.count == 0 {
             return None;
@@ -109,7 +109,7 @@ impl<'page> Terms<'page> {
         }
     }
 
-    /// The next value and what is known of it.
+    /// The next value with its series.
     ///
     /// # Errors
     /// [`DecodeError`] for anything that is not such a page.

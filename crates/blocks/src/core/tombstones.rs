@@ -9,18 +9,18 @@ use roaring::RoaringBitmap;
 
 use super::postings::{self, PostingsBuilder};
 
-/// Samples of some series in some time.
+/// Deletion of the samples of some series in a span of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tombstone {
     /// Numbers of the series within the block.
     pub series: RoaringBitmap,
-    /// The first time that is deleted…
+    /// First deleted time.
     pub start_ms: TimeMs,
-    /// …and the last, which is included.
+    /// Last deleted time, which is included.
     pub end_ms: TimeMs,
 }
 
-/// All tombstones of a block, in the order in which they came.
+/// All tombstones of a block, in order of creation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tombstones(pub Vec<Tombstone>);
 
@@ -70,8 +70,8 @@ impl Tombstones {
         })
     }
 
-    /// Takes what is deleted of a series out of its samples, of which those from `from` numbers and
-    /// `histograms_from` histograms on are looked at.
+    /// Removes the deleted samples of a series, examining those from index `numbers_from` of
+    /// numbers and `histograms_from` of histograms on.
     pub fn apply(
         &self,
         series: u32,

@@ -27,7 +27,7 @@ const POWERS: [f64; EXPONENT_MAX as usize + 1] = [
 ];
 
 /// Up to this a scaled number is an integer that a double has exactly, and so is its sum with
-/// [`ROUND`].
+/// [`ROUNDING_OFFSET`].
 const MANTISSA_MAX: f64 = (1_u64 << 51) as f64;
 
 /// Added and taken away again, it rounds to the nearest integer.
@@ -66,7 +66,7 @@ pub fn encode(numbers: &[f64], effort: Effort, out: &mut Vec<u8>) {
     }
 }
 
-/// What a column was encoded by, for statistics.
+/// Name of the encoding of a column, for statistics.
 pub fn name_of(column: &[u8]) -> &'static str {
     match column.first() {
         Some(&SAME) => "same",
@@ -155,7 +155,7 @@ impl DecimalScale {
                 return None;
             }
         }
-        // Those before a larger power was found may be too large for it.
+        // Numbers before the one that required a larger power may be too large for it.
         let fitting = numbers
             .iter()
             .filter(|number| integer_of(**number, exponent).is_some())

@@ -1,4 +1,4 @@
-//! Which window of time a sample belongs to when it is written to a block: the older, the longer,
+//! Windows of time by which samples are written to blocks: the older the samples, the longer,
 //! so that a backfill of years makes few blocks.
 
 use egret_metrics_model::{SeriesSamples, TimeMs};
@@ -10,7 +10,7 @@ const DAY_MS: TimeMs = 24 * HOUR_MS;
 /// written to, in milliseconds. All begin at multiples of their length.
 pub const WINDOWS_MS: [TimeMs; 4] = [2 * HOUR_MS, 8 * HOUR_MS, DAY_MS, 30 * DAY_MS];
 
-/// How long the window of a sample is.
+/// Length of the window of a sample.
 fn length_ms(time_ms: TimeMs, now_ms: TimeMs) -> TimeMs {
     let age_ms = now_ms.saturating_sub(time_ms);
     match age_ms {
@@ -21,22 +21,22 @@ fn length_ms(time_ms: TimeMs, now_ms: TimeMs) -> TimeMs {
     }
 }
 
-/// From the first to the last time of the window of a sample.
+/// First and last time of the window of a sample.
 fn window_of(time_ms: TimeMs, now_ms: TimeMs) -> (TimeMs, TimeMs) {
     let length_ms = length_ms(time_ms, now_ms);
     let from = time_ms.saturating_sub(time_ms.rem_euclid(length_ms));
     (from, from.saturating_add(length_ms - 1))
 }
 
-/// Up to when the samples of a head are due to be in blocks.
+/// Time before which the samples of a head are due to be in blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct FlushSchedule {
-    /// What was done last.
+    /// End of the last flush.
     done: TimeMs,
 }
 
 impl FlushSchedule {
-    /// At a start: only what blocks do not have is due, until another window is over.
+    /// At a start: only samples missing from blocks are due, until another window is over.
     pub fn new(now_ms: TimeMs, settle_ms: TimeMs) -> Self {
         Self {
             done: end_of_settled(now_ms, settle_ms),
@@ -61,7 +61,7 @@ impl FlushSchedule {
         is_due.then_some(end)
     }
 
-    /// The samples before that time are in blocks.
+    /// Records that the samples before this time are in blocks.
     pub fn is_done(&mut self, end: TimeMs) {
         self.done = end;
     }

@@ -184,7 +184,7 @@ fn redefined(
     Ok(redefined)
 }
 
-/// Documents validated while writes went on: those of the collections in `seen`, for the change
+/// Documents validated while writes went on: those of the keys of `validated`, for the change
 /// from the first to the second definition, up to this position of the feed.
 struct PreValidation {
     seen: BTreeMap<CollectionName, (serde_json::Value, serde_json::Value)>,

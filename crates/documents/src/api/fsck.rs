@@ -64,9 +64,9 @@ pub enum FindingKind {
     AliasStale,
     /// A document refers to one that does not exist. Not repairable.
     Dangling,
-    /// The references of a body, the targets noted with the document and its edges differ.
+    /// The references of a body, the targets stored with the document and its edges differ.
     Edges,
-    /// A row of edges does not match the targets noted with its document.
+    /// A row of edges does not match the targets stored with its document.
     EdgeStale,
 }
 
@@ -89,7 +89,7 @@ impl FindingKind {
 /// What a repair has to rebuild or delete.
 enum Inconsistency {
     Document(DocumentKey),
-    /// Edges to rebuild from the targets noted with the document, because its body does not yield
+    /// Edges to rebuild from the targets stored with the document, because its body does not yield
     /// them.
     Noted(DocumentKey),
     Alias(TenantId, Uuid),
@@ -180,7 +180,7 @@ struct FsckRun<'a> {
     statements: &'a CheckStatements,
     catalogue: &'a Catalogue,
     checked: FsckReport,
-    /// For each finding in `checked`, the repair; none if there is none.
+    /// For each finding in `report`, the inconsistency to repair; none: it cannot be repaired.
     wrong: Vec<Option<Inconsistency>>,
 }
 
@@ -335,7 +335,7 @@ impl FsckRun<'_> {
         own
     }
 
-    /// Checks the edges of a document against its noted targets only, when its body does not yield
+    /// Checks the edges of a document against its stored targets only, when its body does not yield
     /// them.
     fn noted(&mut self, row: &CheckRow) {
         if !is_as_noted(row) {
@@ -411,7 +411,7 @@ impl FsckRun<'_> {
     }
 }
 
-/// Whether the edges of a document equal its noted targets, each once.
+/// Whether the edges of a document equal its stored targets, each once.
 fn is_as_noted(row: &CheckRow) -> bool {
     let once: BTreeSet<&DocumentNumber> = row.targets.iter().collect();
     row.edges == row.targets && once.len() == row.targets.len()

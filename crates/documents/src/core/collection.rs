@@ -83,7 +83,7 @@ pub struct Draft {
     pub text: String,
     /// Its identity in its own collection.
     pub identity: Identity,
-    /// Its aliases, one for each of [`Collection::families`].
+    /// Its aliases, one for each of [`Collection::identity_scopes`].
     pub aliases: Vec<AliasId>,
     /// Targets of its references; those that a reference names twice are listed once.
     pub references: Vec<Target>,
@@ -207,7 +207,7 @@ impl Collection {
     /// Validates a body that was produced here, for example by a patch, like one that was sent.
     ///
     /// # Errors
-    /// Those of [`Collection::read`].
+    /// Those of [`Collection::parse`].
     pub fn take(&self, body: &Value, bytes_max: usize) -> Result<Draft, DocumentsError> {
         self.read(body.to_string().as_bytes(), bytes_max)
     }

@@ -1,15 +1,16 @@
 //! Storage of references: several edges to a row.
 //!
 //! Each row costs a header and a log record, whatever its size; so a document's targets are stored
-//! by four to a row, in the order noted with the document. The key of a row is its first target and
-//! the document. The order is kept as far as possible when targets change, so that few rows change.
+//! by four to a row, in the order stored with the document. The key of a row is its first target
+//! and the document. The order is kept as far as possible when targets change, so that few rows
+//! change.
 
 use crate::model::DocumentNumber;
 
 /// Edges of a row: as many as `egret.document_edge` has columns for.
 pub const WIDTH: usize = 4;
 
-/// The targets of a row, at most [`WIDTH`] and at least one.
+/// The targets of a row, at most [`EDGE_ROW_WIDTH`] and at least one.
 pub type EdgeRow = [DocumentNumber];
 
 /// Targets of `before` that are not in `after`.

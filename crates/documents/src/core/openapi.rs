@@ -2,8 +2,8 @@
 //!
 //! The rest of the OpenAPI document is the server's: it has the schema `Problem` and the security
 //! scheme `token`, to which this refers. Clients that generate requests compare this description
-//! with the server's behaviour, so it lists every status, header and body of the answers.
-//! `parameters`, `schemas` and `answers` have the building blocks of operations.
+//! with the server's behaviour, so it lists every status, header and body of the responses.
+//! `parameters`, `schemas` and `responses` have the building blocks of operations.
 
 use std::sync::Arc;
 

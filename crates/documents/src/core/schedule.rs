@@ -234,7 +234,7 @@ impl<T> ConflictScheduler<T> {
     pub(crate) fn extend(&mut self, group: &[(Ticket, LockSet)]) -> Vec<bool> {
         let mut blocked: Option<QueuedLocks> = None;
         let granted = group.iter().map(|(ticket, more)| {
-            // Usually all succeed, and no `blocked` set is needed.
+            // Usually all succeed, and no `queued_locks` are needed.
             if blocked.is_none() && self.extend_one(*ticket, more) {
                 return true;
             }

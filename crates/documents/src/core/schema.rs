@@ -2,7 +2,7 @@
 //!
 //! Callers that declare collections or write documents can be hostile. So a schema must not refer
 //! outside itself (`graph`), its patterns are matched in linear time without look-around, and a
-//! check that would take too much work is aborted (`work_budget`). `shape` tells which values a
+//! check that would take too much work is aborted (`work_budget`). `shape` says which values a
 //! schema allows at a path. `format` is asserted where it is known.
 
 use std::fmt;

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::*;
 
 #[test]
-fn what_errors_say() {
+fn error_messages_codes_and_kinds() {
     let violations = |count: usize| {
         let all = (0..count).map(|index| Violation::new(format!("/{index}"), "must be a string"));
         all.collect::<Vec<_>>()
@@ -41,7 +41,7 @@ fn what_errors_say() {
 }
 
 #[test]
-fn what_the_server_will_never_take_is_not_to_be_tried_again() {
+fn rejected_values_are_not_retryable() {
     let said = |code: &str| DocumentsError::Server {
         code: Some(SqlState::from_code(code)),
         message: String::new(),
@@ -59,7 +59,7 @@ fn what_the_server_will_never_take_is_not_to_be_tried_again() {
 }
 
 #[test]
-fn only_what_the_server_has_said_is_said_to_be_its_own() {
+fn only_errors_with_a_code_are_attributed_to_the_server() {
     let not_running = egret_postgres::PostgresError::NotRunning {
         reason: "stopped".to_owned(),
     };

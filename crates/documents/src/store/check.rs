@@ -22,7 +22,7 @@ pub const PAGE: u32 = 1_000;
 pub struct CheckStatements {
     documents: Statement,
     document: Statement,
-    /// The statement to pass to [`called`].
+    /// The statement to pass to [`read_alias_owners`].
     pub called: Statement,
     aliases: Statement,
     alias: Statement,
@@ -64,7 +64,7 @@ pub struct DocumentKey {
     pub number: DocumentNumber,
 }
 
-/// A document with the edges from it to its noted targets.
+/// A document with the edges from it to its stored targets.
 #[derive(Clone, Debug)]
 pub struct CheckRow {
     pub tenant: TenantId,
@@ -72,7 +72,7 @@ pub struct CheckRow {
     pub number: DocumentNumber,
     pub id: Uuid,
     pub body: String,
-    /// Targets noted with the document, by number.
+    /// Targets stored with the document, by number.
     pub targets: Vec<DocumentNumber>,
     /// Those of them to which there is an edge, in the order of the rows of edges.
     pub edges: Vec<DocumentNumber>,
@@ -143,7 +143,7 @@ fn of(row: &egret_postgres::tokio_postgres::Row) -> CheckRow {
     }
 }
 
-/// The statement of [`called`], for sessions that execute it only once.
+/// The statement of [`read_alias_owners`], for sessions that execute it only once.
 pub(crate) const CALLED: &str = "SELECT a.tenant_id, a.alias, a.collection_id, a.number \
          FROM unnest($1::integer[], $2::uuid[]) AS w (tenant_id, alias) \
          CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a";
@@ -257,11 +257,11 @@ pub struct CheckEdges {
     pub targets: Vec<DocumentNumber>,
     /// Number of the source document.
     pub source: DocumentNumber,
-    /// Whether the source document exists and notes exactly these targets in this place.
+    /// Whether the source document exists and lists exactly these targets as one group of four.
     pub is_said: bool,
 }
 
-/// Condition: document `d` notes the targets of row `e` of its edges in one of its groups of four.
+/// Condition: document `d` lists the targets of row `e` of its edges as one of its groups of four.
 const IS_SAID: &str = "array_remove(ARRAY[e.target, e.target_2, e.target_3, e.target_4], NULL) \
      = d.targets[array_position(d.targets, e.target) : array_position(d.targets, e.target) + 3] \
      AND array_position(d.targets, e.target) % 4 = 1";
@@ -308,8 +308,8 @@ pub(crate) async fn forget_alias(
     client.execute(sql, &[&tenant, &alias]).await.map(drop)
 }
 
-/// Deletes a stale row of edges. If the source document exists, its rows are rebuilt from its noted
-/// targets.
+/// Deletes a stale row of edges. If the source document exists, its rows are rebuilt from its
+/// stored targets.
 pub(crate) async fn mend_edges(
     client: &impl GenericClient,
     edges: &CheckEdges,
@@ -368,7 +368,7 @@ pub(crate) async fn lay(
     edges.write(client).await
 }
 
-/// Adds the aliases of a document, sets its noted targets and rebuilds its edges.
+/// Adds the aliases of a document, sets its stored targets and rebuilds its edges.
 pub async fn mend(
     client: &impl GenericClient,
     row: &CheckRow,

@@ -69,7 +69,7 @@ impl FeedGroup {
         positions.zip(self.changes.iter().copied())
     }
 
-    /// Reads a group from a row of [`GROUPS`].
+    /// Reads a group from a row of [`GROUPS_SQL`].
     pub(crate) fn of(row: &Row) -> Self {
         let (kinds, tenants): (Vec<i8>, Vec<TenantId>) = (row.get(2), row.get(3));
         let (collections, ids): (Vec<CollectionId>, Vec<Uuid>) = (row.get(4), row.get(5));

@@ -313,7 +313,7 @@ pub async fn rows(
     Ok(rows)
 }
 
-/// Like [`rows`], for statements that may have many: rows are fetched by [`ROWS_TOGETHER`] until
+/// Like [`read_rows`], for many rows: they are fetched in portions of [`FETCH_ROWS`] until
 /// the budget is used up. The session must not be in a transaction.
 pub(crate) async fn rows_by_parts(
     client: &mut Client,

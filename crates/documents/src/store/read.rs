@@ -75,7 +75,7 @@ pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.colle
          WHERE d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source OFFSET 0) AS d ON true \
      WHERE counted.referrers > 0";
 
-/// Stored answers of idempotent requests.
+/// Stored replies to idempotent requests.
 pub(crate) const ANSWERS: &str = "SELECT w.place::integer, r.print, r.kinds, r.ids, r.versions \
      FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, key, place) \
      CROSS JOIN LATERAL (SELECT * FROM egret.document_request AS r WHERE r.tenant_id = w.tenant_id AND r.key = w.key OFFSET 0) AS r";
@@ -86,7 +86,7 @@ pub const DELETED: &str = "SELECT w.place::integer, v.version, v.created_by \
      CROSS JOIN LATERAL (SELECT v.version, v.created_by FROM egret.document_version AS v \
          WHERE v.tenant_id = w.tenant_id AND v.collection_id = w.collection_id AND v.number = w.number AND v.is_deleted OFFSET 0) AS v";
 
-/// Stored answer of an idempotent request.
+/// Stored reply to an idempotent request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredReply {
     /// Fingerprint of the request's content.
@@ -95,7 +95,7 @@ pub struct StoredReply {
     pub written: Vec<WriteReceipt>,
 }
 
-/// Stored answers by idempotency key, in the order of the keys; none where there is none.
+/// Stored replies by idempotency key, in the order of the keys; none where there is none.
 pub async fn answers(
     client: &Client,
     statement: &Statement,

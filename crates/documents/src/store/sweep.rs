@@ -11,7 +11,7 @@ use egret_postgres::tokio_postgres::{Client, Error as PgError};
 /// Rows deleted by one statement, at most.
 const ROWS: i64 = 5_000;
 
-/// Deletes answers of idempotent requests older than this. Returns how many were deleted.
+/// Deletes replies to idempotent requests older than this. Returns how many were deleted.
 pub async fn requests(client: &Client, as_of: SystemTime, seconds: f64) -> Result<u64, PgError> {
     let sql = "DELETE FROM egret.document_request WHERE (tenant_id, key) IN (SELECT tenant_id, key FROM egret.document_request \
          WHERE at < least(now(), $3) - make_interval(secs => $1) LIMIT $2)";

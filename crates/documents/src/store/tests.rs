@@ -64,7 +64,7 @@ async fn looked_at(client: &Client, sql: &str, values: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_looks_for_one_row_looks_into_one_partition_by_an_index() {
+async fn single_row_look_ups_visit_one_partition_by_an_index() {
     for (version, is_known) in [(15, false), (15, true), (18, false), (18, true)] {
         let (_database, client) = installed(version).await;
         if is_known {
@@ -101,7 +101,7 @@ async fn what_looks_for_one_row_looks_into_one_partition_by_an_index() {
 }
 
 #[tokio::test]
-async fn reads_take_no_transaction_number_and_nothing_is_temporary() {
+async fn reads_assign_no_transaction_id_and_create_no_temporary_table() {
     let (_database, client) = installed(18).await;
     client.batch_execute("BEGIN").await.unwrap();
     for (sql, values) in [
@@ -123,7 +123,7 @@ async fn reads_take_no_transaction_number_and_nothing_is_temporary() {
 }
 
 #[tokio::test]
-async fn no_index_is_there_twice() {
+async fn no_index_is_redundant() {
     let (_database, client) = installed(18).await;
     let twice = "SELECT count(*) FROM pg_index AS a JOIN pg_index AS b ON a.indrelid = b.indrelid AND a.indexrelid < b.indexrelid \
              AND a.indkey::text = b.indkey::text AND coalesce(pg_get_expr(a.indpred, a.indrelid), '') = coalesce(pg_get_expr(b.indpred, b.indrelid), '') \

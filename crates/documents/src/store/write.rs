@@ -98,7 +98,7 @@ struct HistoryRows {
     deleted: Vec<bool>,
 }
 
-/// Idempotent requests with their answers.
+/// Idempotent requests with their replies.
 #[derive(Debug, Default)]
 struct RequestRows {
     tenants: Vec<TenantId>,
@@ -476,7 +476,7 @@ impl WriteRows {
 /// Number of parameters of `egret.document_write`.
 const PARAMETERS: usize = 71;
 
-/// The statement of [`WriteRows::run`].
+/// The statement of [`WriteRows::execute`].
 pub(crate) fn write_sql() -> String {
     let parameters: Vec<String> = (1..=PARAMETERS).map(|index| format!("${index}")).collect();
     format!(

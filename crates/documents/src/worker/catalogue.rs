@@ -83,7 +83,7 @@ impl Catalogue {
         self.by_id.get(&id).map(AsRef::as_ref)
     }
 
-    /// Like [`Self::get`], to be kept.
+    /// Like [`Self::get`], as a shared pointer.
     pub fn by_id(&self, id: CollectionId) -> Option<Arc<DeclaredCollection>> {
         self.by_id.get(&id).cloned()
     }

@@ -177,7 +177,7 @@ impl FeedTailer {
             }
         }
         if groups.is_empty() {
-            // `written` is none on a replica, which may simply lag behind its primary.
+            // `written_lsn` is none on a replica, which may simply lag behind its primary.
             let (last, written) = line.feed.written().await?;
             if written.is_some() && after > last {
                 return Err(DocumentsError::ChangesAhead { last });
@@ -280,7 +280,7 @@ impl FeedListener {
         self.news.mark_unchanged();
     }
 
-    /// Waits until there may be changes committed after [`Self::begin`].
+    /// Waits until there may be changes committed after [`Self::mark_seen`].
     ///
     /// # Errors
     /// The error of a failed read; [`DocumentsError::Stopping`] at shutdown.

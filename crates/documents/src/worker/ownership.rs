@@ -120,7 +120,7 @@ impl OwnershipManager {
                     let served = self
                         .serve(&ownership, sessions, &mut uncertain, stopping.clone())
                         .await;
-                    // Sessions that fail before they answer a write count as none: the outage goes
+                    // Sessions that fail before they execute a write count as none: the outage goes
                     // on.
                     if self.writer.replies() > replies || begun.elapsed() >= owner_timeout {
                         failing = None;

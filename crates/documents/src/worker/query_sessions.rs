@@ -58,7 +58,7 @@ struct QuerySession {
     statements: HashMap<String, Statement>,
 }
 
-/// A session lent for one query. [`PooledSession::end`] returns it with the result; dropping it
+/// A session lent for one query. [`PooledSession::finish`] returns it with the result; dropping it
 /// instead means that the caller was cancelled.
 pub(crate) struct PooledSession {
     sessions: Arc<IdleSessions>,
@@ -89,10 +89,10 @@ impl QuerySessionPool {
         self.run(tenant, &sql.text, &sql.values()).await
     }
 
-    /// Like [`Self::ask`], for a statement and its parameters.
+    /// Like [`Self::query_sql`], for a statement and its parameters.
     ///
     /// # Errors
-    /// Those of [`Self::ask`].
+    /// Those of [`Self::query_sql`].
     pub(crate) async fn run(
         &self,
         tenant: &str,
@@ -107,7 +107,7 @@ impl QuerySessionPool {
     /// The first rows of a statement, within the page budget.
     ///
     /// # Errors
-    /// Those of [`Self::ask`].
+    /// Those of [`Self::query_sql`].
     pub(crate) async fn page(
         &self,
         tenant: &str,
@@ -234,7 +234,7 @@ impl IdleSessions {
     }
 
     /// Waits until the server has finished the statement of a dropped caller; cancels it if that
-    /// takes longer than [`MOMENT`].
+    /// takes longer than [`CANCEL_DELAY`].
     async fn settle(&self, session: QuerySession) {
         let answered = timeout(MOMENT, session.client.batch_execute(""));
         if let Ok(Ok(())) = answered.await {

@@ -23,7 +23,7 @@ pub(crate) const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET
     SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET default_transaction_isolation = 'read committed'; \
     SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0";
 
-/// Makes commits durable by default, unless a write asks for less, whatever a database or a role
+/// Makes commits durable by default, unless a write requests less, whatever a database or a role
 /// has set.
 const FLUSHED: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) WHERE pg_catalog.current_setting('synchronous_commit') = 'off'";
 
@@ -169,13 +169,13 @@ impl WriterSession {
         Ok(each)
     }
 
-    /// Whether a look-up failed for what was asked, so that others are answered, and not for the
-    /// session or the database.
+    /// Whether a look-up failed because of its keys, rather than because of the session or the
+    /// database: others still succeed.
     pub(super) async fn is_usable_after(&self, error: &DocumentsError) -> bool {
         !error.is_of_session() && !error.is_removed() && self.probe().await.is_ok()
     }
 
-    /// Asks each statement that looks up for something that is not there.
+    /// Executes each look-up statement with keys that do not exist.
     async fn probe(&self) -> Result<(), DocumentsError> {
         let (tenants, collections, numbers, names) = (
             [TenantId(0)],
@@ -208,7 +208,7 @@ impl WriterSession {
         Ok(())
     }
 
-    /// Stored answers to requests by idempotency key.
+    /// Stored replies to requests by idempotency key.
     pub(crate) async fn answers(
         &self,
         tenants: &[TenantId],

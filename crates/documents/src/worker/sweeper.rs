@@ -1,4 +1,4 @@
-//! Retention: deletes expired answers of idempotent requests, changes of the feed, document
+//! Retention: deletes expired replies to idempotent requests, changes of the feed, document
 //! versions and documents.
 
 use std::collections::HashMap;

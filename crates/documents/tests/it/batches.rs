@@ -25,7 +25,7 @@ fn delete(collection: &str, id: DocumentId) -> BatchWrite {
 }
 
 #[tokio::test]
-async fn all_are_done_or_none() {
+async fn an_atomic_batch_is_written_entirely_or_not_at_all() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let atomic = async |operations| {
@@ -90,7 +90,7 @@ async fn all_are_done_or_none() {
 }
 
 #[tokio::test]
-async fn each_is_done_for_itself_and_in_order_where_one_needs_another() {
+async fn independent_writes_keep_their_order_where_one_needs_another() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let operations = vec![
@@ -128,7 +128,7 @@ async fn each_is_done_for_itself_and_in_order_where_one_needs_another() {
 }
 
 #[tokio::test]
-async fn what_conflicts_in_a_batch_is_done_in_its_order() {
+async fn conflicting_writes_of_a_batch_keep_their_order() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     for round in 0..20 {
@@ -151,7 +151,7 @@ async fn what_conflicts_in_a_batch_is_done_in_its_order() {
 }
 
 #[tokio::test]
-async fn what_goes_first_in_a_batch_holds_up_nothing_after_it() {
+async fn removed_references_do_not_block_later_deletions_of_a_batch() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let each = async |operations| {

@@ -16,7 +16,7 @@ fn lines(all: &[Value]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn lines_become_documents_and_come_again_without_effect() {
+async fn imports_are_idempotent() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let airports = named("airports");
@@ -58,7 +58,7 @@ async fn lines_become_documents_and_come_again_without_effect() {
 }
 
 #[tokio::test]
-async fn lines_that_are_refused_say_why_and_the_others_are_done() {
+async fn rejected_lines_do_not_affect_others() {
     let world = World::new(15).await;
     world.apply(FLIGHTS).await.unwrap();
     world.made("airports", &json!({"faa": "JFK"})).await;
@@ -91,7 +91,7 @@ async fn lines_that_are_refused_say_why_and_the_others_are_done() {
 }
 
 #[tokio::test]
-async fn an_export_is_of_one_moment() {
+async fn an_export_has_one_snapshot() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let airports = named("airports");
@@ -118,7 +118,7 @@ async fn an_export_is_of_one_moment() {
 }
 
 #[tokio::test]
-async fn a_load_that_can_be_repeated_waits_for_no_disk() {
+async fn relaxed_imports_wait_for_no_flush() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let relaxed = Caller {
@@ -271,7 +271,7 @@ async fn a_page_ends_before_it_has_too_much_and_the_next_goes_on_after_it() {
 }
 
 #[tokio::test]
-async fn who_refers_and_what_was_come_by_pages_of_so_many_bytes_too() {
+async fn referrers_and_versions_are_paged_by_bytes_too() {
     let world = World::with(18, bounded()).await;
     world.padded().await;
     let (documents, caller) = (&world.documents, &world.caller);
@@ -342,7 +342,7 @@ async fn who_refers_and_what_was_come_by_pages_of_so_many_bytes_too() {
 }
 
 #[tokio::test]
-async fn what_is_embedded_is_no_more_than_may_be() {
+async fn embedded_documents_are_bounded() {
     let world = World::with(18, bounded()).await;
     world.apply(PADDED).await.unwrap();
     let names: Vec<String> = (0..10).map(|number| format!("g{number}")).collect();
@@ -395,7 +395,7 @@ async fn what_is_embedded_is_no_more_than_may_be() {
 }
 
 #[tokio::test]
-async fn exports_are_so_many_and_tell_so_much_at_a_time() {
+async fn exports_are_bounded_in_number_and_chunk_size() {
     let (config, clock, entropy) = usual();
     let config = DocumentsConfig {
         exports: 1,

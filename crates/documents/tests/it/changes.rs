@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::world::{FLIGHTS, World, code, engine, named};
 
 #[tokio::test]
-async fn changes_are_told_in_order_from_anywhere_on() {
+async fn changes_are_returned_in_order_after_any_position() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let jfk = world.made("airports", &json!({"faa": "JFK"})).await;
@@ -81,7 +81,7 @@ async fn changes_are_told_in_order_from_anywhere_on() {
 }
 
 #[tokio::test]
-async fn who_follows_is_told_as_soon_as_it_is_written() {
+async fn followers_receive_changes_as_they_are_committed() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let mut following = ChangesQuery {
@@ -101,7 +101,7 @@ async fn who_follows_is_told_as_soon_as_it_is_written() {
 }
 
 #[tokio::test]
-async fn all_who_follow_are_told_everything_by_one_session() {
+async fn one_session_serves_all_followers() {
     let world = World::new(15).await;
     world.apply(FLIGHTS).await.unwrap();
     let follow = async || {
@@ -136,7 +136,7 @@ async fn all_who_follow_are_told_everything_by_one_session() {
 }
 
 #[tokio::test]
-async fn what_a_crash_may_take_back_is_told_when_it_cannot_any_more() {
+async fn relaxed_changes_are_returned_once_flushed() {
     let server = own_server(18).await;
     let database = TestDatabase::create_in(server, "relaxed".to_owned()).await;
     let database = Arc::new(database);

@@ -12,7 +12,7 @@ async fn outcomes(world: &World, file: &str) -> Result<Vec<DeclarationOutcome>, 
 }
 
 #[tokio::test]
-async fn a_definition_that_documents_are_not_is_refused_with_the_documents() {
+async fn a_definition_is_rejected_with_the_documents_that_violate_it() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let outcomes = async |file: &str| outcomes(&world, file).await;
@@ -83,7 +83,7 @@ async fn refused(world: &World, file: &str) -> String {
 }
 
 #[tokio::test]
-async fn references_are_found_anew_when_they_are_declared_differently() {
+async fn references_are_rebuilt_when_their_declaration_changes() {
     let world = World::new(18).await;
     world.apply(&places(BY_FAA, "")).await.unwrap();
     let jfk = world
@@ -145,7 +145,7 @@ async fn references_are_found_anew_when_they_are_declared_differently() {
 }
 
 #[tokio::test]
-async fn documents_are_called_anew_in_abstract_collections() {
+async fn aliases_in_abstract_collections_are_rebuilt() {
     let world = World::new(18).await;
     let extends = |path: &str| {
         format!(
@@ -185,7 +185,7 @@ async fn documents_are_called_anew_in_abstract_collections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_written_meanwhile_is_what_the_definition_says() {
+async fn concurrent_writes_satisfy_the_new_definition() {
     let world = std::sync::Arc::new(World::new(18).await);
     world.apply(FLIGHTS).await.unwrap();
     let strict = FLIGHTS.replace(

@@ -33,7 +33,7 @@ async fn texts(world: &World, note: &WriteReceipt) -> Vec<(i32, Value)> {
 }
 
 #[tokio::test]
-async fn so_many_earlier_versions_are_kept() {
+async fn as_many_versions_as_declared_are_kept() {
     let world = World::new(18).await;
     world.apply(NOTES).await.unwrap();
     let note = world.made("notes", &json!({"id": 1, "text": "a"})).await;
@@ -65,7 +65,7 @@ async fn so_many_earlier_versions_are_kept() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_is_restored_with_its_id_when_what_it_refers_to_is_there() {
+async fn deleted_documents_are_restored_with_their_id_if_all_targets_exist() {
     let world = World::new(15).await;
     world.apply(NOTES).await.unwrap();
     let ann = world.made("people", &json!({"name": "ann"})).await;
@@ -115,7 +115,7 @@ async fn what_was_deleted_is_restored_with_its_id_when_what_it_refers_to_is_ther
 }
 
 #[tokio::test]
-async fn whoever_made_a_document_has_made_it_when_it_is_restored() {
+async fn restored_documents_keep_their_creator() {
     let world = World::new(18).await;
     world.apply(NOTES).await.unwrap();
     let note = world.made("notes", &json!({"id": 1, "text": "a"})).await;
@@ -138,7 +138,7 @@ async fn whoever_made_a_document_has_made_it_when_it_is_restored() {
 }
 
 #[tokio::test]
-async fn of_a_document_that_is_deleted_for_good_nothing_is_kept() {
+async fn without_deleted_history_no_version_is_kept() {
     let world = World::new(18).await;
     let definitions = NOTES.replace(r#""deleted": true, "#, "");
     world.apply(&definitions).await.unwrap();
@@ -173,7 +173,7 @@ const DAYS: &str = r#"{"collections": [
 ]}"#;
 
 #[tokio::test]
-async fn old_documents_go_unless_others_refer_to_them() {
+async fn retention_deletes_unreferenced_documents() {
     let clock = Arc::new(ManualClock::starting_at(
         egret_base::Timestamp::from_micros(1_800_000_000_000_000),
     ));
@@ -193,7 +193,7 @@ async fn old_documents_go_unless_others_refer_to_them() {
 }
 
 #[tokio::test]
-async fn what_is_too_old_goes_and_whoever_follows_from_there_is_told() {
+async fn followers_of_deleted_changes_get_an_error() {
     let world = World::with(18, swept(Arc::new(egret_base::SystemClock))).await;
     world.apply(NOTES).await.unwrap();
     for text in ["a", "b", "c"] {

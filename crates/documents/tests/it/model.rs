@@ -388,7 +388,7 @@ fn running_min(all: &mut [(u64, usize)]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_many_do_at_once_is_what_the_model_does_one_after_the_other() {
+async fn concurrent_operations_are_linearizable() {
     let operations = setting("EGRET_DOCUMENTS_OPERATIONS", 8_000);
     let seed = setting("EGRET_DOCUMENTS_SEED", 1);
     let world = World::new(18).await;

@@ -15,7 +15,7 @@ fn with_key(world: &World, key: &str) -> Caller {
 }
 
 #[tokio::test]
-async fn a_request_that_comes_again_is_answered_the_same_and_does_nothing() {
+async fn a_repeated_request_gets_the_stored_reply() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let airports = named("airports");
@@ -42,7 +42,7 @@ async fn a_request_that_comes_again_is_answered_the_same_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn that_nothing_changed_is_remembered_as_well() {
+async fn unchanged_results_are_stored_too() {
     let world = World::new(15).await;
     world.apply(FLIGHTS).await.unwrap();
     let airports = named("airports");
@@ -69,7 +69,7 @@ async fn that_nothing_changed_is_remembered_as_well() {
 }
 
 #[tokio::test]
-async fn a_key_is_of_one_request_and_what_was_refused_may_be_tried_again() {
+async fn a_key_belongs_to_one_request_and_rejected_ones_may_be_retried() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let caller = with_key(&world, "key");

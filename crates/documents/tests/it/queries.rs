@@ -135,7 +135,7 @@ const CASES: [(&str, Test); 11] = [
 ];
 
 #[tokio::test]
-async fn what_is_found_is_what_the_conditions_say_in_the_order_that_is_asked_for() {
+async fn queries_return_matches_in_the_requested_order() {
     for version in [15, 18] {
         let world = World::new(version).await;
         world.apply(FLIGHTS).await.unwrap();
@@ -269,7 +269,7 @@ async fn a_path_has_an_index_in_each_partition_and_pages_are_read_by_it() {
 }
 
 #[tokio::test]
-async fn parts_of_documents_and_what_they_refer_to_are_shown() {
+async fn fields_and_embedded_targets_are_returned() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     for faa in ["JFK", "LAX", "ORD"] {
@@ -331,7 +331,7 @@ async fn parts_of_documents_and_what_they_refer_to_are_shown() {
 }
 
 #[tokio::test]
-async fn who_refers_to_a_document_is_told_page_by_page() {
+async fn referrers_are_returned_page_by_page() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let jfk = world.made("airports", &json!({"faa": "JFK"})).await;
@@ -371,7 +371,7 @@ async fn who_refers_to_a_document_is_told_page_by_page() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_given_up_and_sessions_stay_as_many() {
+async fn abandoned_queries_are_cancelled_and_sessions_are_bounded() {
     let (config, clock, entropy) = usual();
     let config = DocumentsConfig {
         queries: 3,
@@ -401,7 +401,7 @@ async fn what_nobody_waits_for_any_more_is_given_up_and_sessions_stay_as_many() 
 }
 
 #[tokio::test]
-async fn collections_in_which_somebody_may_do_nothing_are_not_shown() {
+async fn collections_without_rights_are_hidden() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let rights = Rights {

@@ -18,7 +18,7 @@ const CLIENTS: usize = 16;
 const ROUNDS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn targets_go_while_others_refer_to_them() {
+async fn deletions_race_with_references() {
     let world = Arc::new(World::new(18).await);
     world.apply(FLIGHTS).await.unwrap();
     let clients = (0..CLIENTS).map(|client| {
@@ -61,7 +61,7 @@ async fn targets_go_while_others_refer_to_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_identity_is_one_document_whoever_makes_it() {
+async fn concurrent_upserts_create_one_document() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     for round in 0..20 {

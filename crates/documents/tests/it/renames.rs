@@ -25,7 +25,7 @@ const SCHOOLS: &str = r#"{"collections": [
 ]}"#;
 
 #[tokio::test]
-async fn all_that_refer_follow_and_their_identities_too() {
+async fn referring_documents_and_their_identities_follow_a_rename() {
     for version in [15, 18] {
         let world = World::new(version).await;
         world.apply(SCHOOLS).await.unwrap();
@@ -82,7 +82,7 @@ async fn all_that_refer_follow_and_their_identities_too() {
 }
 
 #[tokio::test]
-async fn an_identity_that_another_has_is_refused_and_nothing_changes() {
+async fn a_taken_identity_is_rejected_without_effect() {
     let world = World::new(18).await;
     world.apply(SCHOOLS).await.unwrap();
     let one = world.made("schools", &json!({"school": "one"})).await;
@@ -173,7 +173,7 @@ async fn a_reference_that_shares_a_place_and_cannot_follow_keeps_the_identity() 
 }
 
 #[tokio::test]
-async fn identities_that_are_part_of_each_other_do_not_go_round() {
+async fn a_self_reference_follows_a_rename_of_its_document() {
     let file = r#"{"collections": [
         {"collection": "persons", "identity": ["/name"], "identity_mutable": true,
             "references": [{"name": "friend", "to": "persons", "paths": {"/friend": "/name"}}],

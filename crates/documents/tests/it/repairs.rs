@@ -29,7 +29,7 @@ fn kinds(checked: &FsckReport) -> Vec<(FindingKind, bool)> {
 }
 
 #[tokio::test]
-async fn what_agrees_is_counted() {
+async fn a_consistent_database_has_no_findings() {
     let world = world().await;
     let checked = fsck(&world, false).await;
     assert_eq!(
@@ -45,7 +45,7 @@ async fn what_agrees_is_counted() {
 }
 
 #[tokio::test]
-async fn aliases_and_edges_are_mended() {
+async fn aliases_and_edges_are_repaired() {
     use FindingKind::{AliasMissing, AliasStale, EdgeStale, Edges};
     let world = world().await;
     let damage = "DELETE FROM egret.document_alias WHERE number = (SELECT number FROM egret.document WHERE body ->> 'number' = '1');
@@ -74,7 +74,7 @@ async fn aliases_and_edges_are_mended() {
 }
 
 #[tokio::test]
-async fn what_only_its_owner_can_mend_is_told() {
+async fn unrepairable_findings_are_reported() {
     let world = world().await;
     let damage = "DELETE FROM egret.document WHERE body ->> 'faa' = 'LGA';
         DELETE FROM egret.document_alias AS a WHERE NOT EXISTS (SELECT FROM egret.document AS d WHERE d.number = a.number);
@@ -92,7 +92,7 @@ async fn what_only_its_owner_can_mend_is_told() {
 }
 
 #[tokio::test]
-async fn a_damaged_document_is_nobody_elses_trouble() {
+async fn a_damaged_document_affects_no_other() {
     let world = world().await;
     let damage = "UPDATE egret.document SET body = body - 'number' WHERE body ->> 'number' = '1'";
     world.client.batch_execute(damage).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_database_that_was_restored_is_read_anew() {
 }
 
 #[tokio::test]
-async fn what_is_repaired_once_is_right() {
+async fn a_repair_leaves_no_findings() {
     let world = world().await;
     // One document notes a target that its body lacks, and edges of another have a wrong
     // collection.

@@ -82,7 +82,7 @@ async fn documents_are_seen_and_written_within_claims() {
 }
 
 #[tokio::test]
-async fn what_lies_behind_references_is_seen_within_claims_only() {
+async fn embedded_targets_are_restricted_by_rights_and_claims() {
     let world = World::new(16).await;
     world.apply(SCHOOLS).await.unwrap();
     school("a", &world).await;
@@ -112,7 +112,7 @@ async fn what_lies_behind_references_is_seen_within_claims_only() {
 }
 
 #[tokio::test]
-async fn changes_are_told_to_those_who_see_the_whole_collection() {
+async fn changes_are_returned_to_callers_who_see_the_whole_collection() {
     let world = World::new(18).await;
     world.apply(SCHOOLS).await.unwrap();
     school("a", &world).await;

@@ -120,7 +120,7 @@ fn to_queue(collection: Option<&str>, queue: &str) -> SubscriptionSpec {
 }
 
 #[tokio::test]
-async fn a_queue_gets_a_task_for_each_change_however_often_it_takes() {
+async fn a_queue_gets_one_task_for_each_change_despite_retries() {
     let queue = Arc::new(Queue::default());
     let database = Arc::new(TestDatabase::create(18).await);
     let documents = engine_with(&database, usual(), Some(queue.clone()));
@@ -202,7 +202,7 @@ async fn receiver(answers: &'static [&'static str]) -> (String, mpsc::UnboundedR
 }
 
 #[tokio::test]
-async fn an_address_is_told_again_until_it_has_heard() {
+async fn webhook_deliveries_are_retried_until_they_succeed() {
     let world = World::new(15).await;
     let database = &world.database.name;
     let log = ConditionLog::watch("documents_receiver_unreachable", database);

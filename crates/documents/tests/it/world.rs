@@ -131,7 +131,7 @@ impl World {
     }
 
     /// Checks that every edge connects existing documents, and that every document has as many
-    /// edges as noted targets, and an alias.
+    /// edges as stored targets, and an alias.
     pub async fn check(&self) {
         let wrong = "SELECT (SELECT count(*) FROM egret.document_reference AS e WHERE NOT EXISTS (
                 SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.number = e.target)

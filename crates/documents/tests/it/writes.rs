@@ -83,7 +83,7 @@ async fn references_never_dangle() {
 }
 
 #[tokio::test]
-async fn what_is_refused_leaves_the_edges_that_there_are() {
+async fn rejected_writes_leave_edges_unchanged() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let flight =
@@ -202,7 +202,7 @@ async fn tenants_have_documents_of_their_own() {
 }
 
 #[tokio::test]
-async fn whoever_replicates_all_tables_hinders_no_write() {
+async fn replication_of_all_tables_blocks_no_write() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let publish = "CREATE PUBLICATION everything FOR ALL TABLES";
@@ -217,7 +217,7 @@ async fn whoever_replicates_all_tables_hinders_no_write() {
 }
 
 #[tokio::test]
-async fn whoever_looks_at_an_old_state_slows_no_writer() {
+async fn old_snapshots_slow_no_writer() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     let mut looking = world.database.connect().await;
@@ -238,7 +238,7 @@ async fn whoever_looks_at_an_old_state_slows_no_writer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_that_come_together_are_few_transactions() {
+async fn concurrent_writes_share_transactions() {
     const CLIENTS: usize = 64;
     const WRITES: usize = 20;
     let world = Arc::new(World::new(18).await);

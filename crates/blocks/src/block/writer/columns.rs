@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 use crate::core::layout::Extent;
 use crate::core::page::Column;
 
-/// Beyond so many of a kind they are forgotten, and written again.
+/// Entries of a map, at most: beyond that it is cleared, and columns are written again.
 const WRITTEN_MAX: usize = 1 << 18;
 
 /// Columns already written to the block, by 128-bit hashes under a random seed. As the seed is

@@ -8,10 +8,10 @@ use crate::core::BlockId;
 use crate::core::frame::{FRAME_BYTES_MAX, put_checked, put_frame};
 use crate::core::layout::Extent;
 
-/// How much is written at once…
+/// Bytes that are buffered before a write.
 const WRITE_BYTES: usize = 128 << 10;
 
-/// …and how much between two syncs: a longer one would hold up those of the log.
+/// Bytes between two syncs: a longer sync would delay those of the log.
 const SYNC_BYTES: u64 = 512 << 10;
 
 /// Removes the file when it is dropped, unless it was left to a catalog.
@@ -115,7 +115,7 @@ impl<D: Disk> Output<D> {
         Ok(())
     }
 
-    /// Writes what is left and makes all of it durable.
+    /// Writes the rest of the buffer, and makes the file durable.
     pub(crate) fn finish(&mut self) -> Result<(), BlockError> {
         self.write()?;
         self.sync()

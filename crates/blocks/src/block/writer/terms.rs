@@ -16,7 +16,7 @@ use crate::core::terms::{LIST_INLINE_MAX, List, Term, TermsBuilder};
 
 #[derive(Debug, Default)]
 struct LabelPostings {
-    /// Of every series that has the label.
+    /// All series that have the label.
     all: PostingsBuilder,
     by_value: HashTable<u32>,
     values: Vec<(Box<str>, PostingsBuilder)>,

@@ -38,13 +38,13 @@ fn literals_and_prefixes_are_found() {
 }
 
 #[test]
-fn what_looks_around_is_no_whole_value() {
+fn look_around_makes_no_exact_value() {
     check("^a$", "a…");
     check(r"a\b.*", "a…");
 }
 
 #[test]
-fn what_cannot_be_parsed_is_anywhere() {
+fn unparsable_patterns_are_unbounded() {
     check("a{", "anywhere");
     check("(", "anywhere");
 }

@@ -56,7 +56,7 @@ fn check(blocks: &[Facts], policy: &Policy, expected: &str) {
 }
 
 #[test]
-fn nothing_is_done_to_what_is_as_it_should_be() {
+fn no_jobs_without_reason() {
     check(&[], &Policy::default(), "");
     check(&[hours(1, 2, 2), hours(2, 4, 2)], &Policy::default(), "");
 }
@@ -105,7 +105,7 @@ fn late_samples_are_merged_unless_the_rest_is_far_larger() {
 }
 
 #[test]
-fn what_a_block_between_has_corrected_does_not_come_back() {
+fn samples_corrected_by_a_block_in_between_do_not_come_back() {
     // The second is an import of a whole day: it corrects what the first has.
     let day = |id| hours(id, 48, 24);
     let blocks = [hours(1, 40, 1), day(2), hours(3, 40, 1)];
@@ -135,7 +135,7 @@ fn the_parts_of_one_result_are_not_merged_again() {
 }
 
 #[test]
-fn what_is_over_is_removed() {
+fn expired_blocks_are_removed() {
     let policy = Policy {
         keep_ms: DAY_MS,
         ..Policy::default()
@@ -267,7 +267,7 @@ fn blocks_that_were_written_early_are_merged_when_many_are_alike() {
 }
 
 #[test]
-fn what_is_merged_has_no_newer_block_between_it() {
+fn merges_skip_no_newer_block_in_between() {
     let mut blocks: Vec<Facts> = (1..=6).map(|id| hours(id, 4, 2)).collect();
     blocks[2].size_bytes = 100_000;
     check(&blocks, &Policy::default(), "Merge 4+5+6");

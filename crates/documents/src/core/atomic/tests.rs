@@ -77,7 +77,7 @@ fn ids() -> impl FnMut() -> DocumentId {
 }
 
 #[test]
-fn one_refers_to_what_another_makes_whichever_comes_first() {
+fn writes_may_refer_to_documents_of_the_same_batch_in_any_order() {
     let (airports, flights) = (declared("airports", 1), declared("flights", 2));
     let flight = || put(&flights, r#"{"number": 1, "origin": "JFK"}"#);
     let airport = || put(&airports, r#"{"faa": "JFK"}"#);
@@ -100,7 +100,7 @@ fn one_refers_to_what_another_makes_whichever_comes_first() {
 }
 
 #[test]
-fn what_one_deletes_another_does_not_refer_to() {
+fn writes_cannot_refer_to_documents_deleted_in_the_batch() {
     let (airports, flights) = (declared("airports", 1), declared("flights", 2));
     let airport = put(&airports, r#"{"faa": "JFK"}"#);
     let all = [
@@ -121,7 +121,7 @@ fn what_one_deletes_another_does_not_refer_to() {
 }
 
 #[test]
-fn two_are_not_about_one_document_or_one_identity() {
+fn a_batch_cannot_write_one_document_or_identity_twice() {
     let airports = declared("airports", 1);
     let jfk = || put(&airports, r#"{"faa": "JFK"}"#);
     let twice = [put(&airports, r#"{"faa": "LAX"}"#), jfk(), jfk()];
@@ -142,7 +142,7 @@ fn two_are_not_about_one_document_or_one_identity() {
 }
 
 #[test]
-fn what_several_claim_is_claimed_once() {
+fn lock_sets_of_a_batch_have_no_duplicates() {
     let (airports, flights) = (declared("airports", 1), declared("flights", 2));
     let all = [
         put(&airports, r#"{"faa": "JFK"}"#),

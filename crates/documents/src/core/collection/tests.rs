@@ -104,7 +104,7 @@ fn equal_numbers_make_one_identity() {
 }
 
 #[test]
-fn what_is_absent_refers_to_nothing() {
+fn absent_paths_make_no_reference() {
     let mut body = flight();
     let properties = body.as_object_mut().unwrap();
     properties.insert("plane".to_owned(), json!(null));
@@ -115,7 +115,7 @@ fn what_is_absent_refers_to_nothing() {
 }
 
 #[test]
-fn what_is_there_in_part_is_refused() {
+fn incomplete_references_are_rejected() {
     let mut body = flight();
     body["plane"] = json!({"maker": "BOEING", "tail": null});
     refused(
@@ -127,7 +127,7 @@ fn what_is_there_in_part_is_refused() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said() {
+fn all_violations_are_reported() {
     let mut body = flight();
     body["number"] = json!("1545");
     body["stops"][3] = json!(7);
@@ -152,7 +152,7 @@ fn all_that_is_wrong_is_said() {
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn oversized_documents_are_rejected() {
     let text = flight().to_string();
     let flights = collection("flights");
     assert!(flights.read(text.as_bytes(), text.len()).is_ok());
@@ -182,7 +182,7 @@ fn an_abstract_collection_has_no_documents() {
 }
 
 #[test]
-fn what_was_made_here_is_read_like_what_was_sent() {
+fn generated_bodies_are_validated_like_sent_ones() {
     let draft = read(&flight()).unwrap();
     let flights = collection("flights");
     assert_eq!(flights.take(&draft.body, BYTES_MAX).unwrap(), draft);
@@ -191,7 +191,7 @@ fn what_was_made_here_is_read_like_what_was_sent() {
 }
 
 #[test]
-fn what_does_not_fit_is_no_collection() {
+fn inconsistent_definitions_do_not_compile() {
     let all = definitions(&flights());
     let nobody = Definitions::default();
     let error = Collection::of(&nobody, all.get(&"flights".parse().unwrap()).unwrap()).unwrap_err();

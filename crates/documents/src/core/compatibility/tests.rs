@@ -124,7 +124,7 @@ fn another_order_of_an_identity_changes_references_to_it() {
 }
 
 #[test]
-fn what_is_abstract_stays_so() {
+fn abstractness_cannot_change() {
     let mut changed = flights();
     changed["collections"][3] = json!({"collection": "journeys", "identity": ["/id"], "schema": {"required": ["id"], "properties": {"id": {"type": "string"}}}});
     changed["collections"][0]["extends"] = json!([]);

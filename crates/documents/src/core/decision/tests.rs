@@ -56,7 +56,7 @@ fn an_etag_is_read_as_it_is_written_and_is_of_one_document_only() {
 }
 
 #[test]
-fn what_is_not_there_is_made_if_all_that_it_refers_to_is() {
+fn missing_documents_are_created_if_all_targets_exist() {
     let always = Condition::Always;
     let decision = |targets: &[Option<i64>]| {
         let targets: Vec<_> = targets.iter().map(|one| one.map(DocumentNumber)).collect();
@@ -77,7 +77,7 @@ fn what_is_not_there_is_made_if_all_that_it_refers_to_is() {
 }
 
 #[test]
-fn what_is_there_is_changed_or_stays() {
+fn existing_documents_are_changed_or_unchanged() {
     let current = current();
     let always = Condition::Always;
     let targets = [Some(DocumentNumber(11))];

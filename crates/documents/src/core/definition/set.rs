@@ -195,8 +195,8 @@ impl Definitions {
         Ok(found)
     }
 
-    /// Adds the collections that `definition` extends. `definition` is `bottom` or extended by it;
-    /// then `paths` are those of its identity in documents of `bottom`.
+    /// Adds the collections that `definition` extends. It is `descendant` or extended by it;
+    /// then `paths` are those of its identity in documents of `descendant`.
     fn add_supers(
         &self,
         bottom: &Definition,
@@ -240,7 +240,7 @@ impl Definitions {
     }
 }
 
-/// Paths of an identity's parts in documents of the collection at the bottom.
+/// Paths of an identity's parts in documents of the descendant collection.
 fn paths_in(
     target: &Definition,
     extension: &Extension,

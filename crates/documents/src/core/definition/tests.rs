@@ -295,7 +295,7 @@ fn nothing_is_there_twice_and_everything_is_counted() {
 }
 
 #[test]
-fn what_is_abstract_has_an_identity_alone() {
+fn abstract_definitions_have_only_an_identity() {
     refused(
         json!({"collection": "a", "abstract": true, "identity": ["/id"], "identity_mutable": true, "references": [], "query": [], "schema": {}}),
         expect![[r#"
@@ -358,7 +358,7 @@ fn definitions_fit_together() {
 }
 
 #[test]
-fn what_extends_itself_is_refused() {
+fn cyclic_extensions_are_rejected() {
     let one = |name: &str, extends: &str| json!({"collection": name, "abstract": true, "identity": ["/id"], "extends": [{"collection": extends, "identity": {"/id": "/id"}}]});
     unfit(
         json!({"collections": [one("a", "b"), one("b", "c"), one("c", "a")]}),
@@ -417,7 +417,7 @@ fn supers_are_reached_through_others() {
 }
 
 #[test]
-fn what_is_there_has_to_fit_with_what_comes() {
+fn existing_definitions_are_checked_against_new_ones() {
     let all = definitions(&flights());
     let changed = json!({"collection": "airports", "identity": ["/code"], "schema": {"required": ["code"], "properties": {"code": {"type": "integer"}}}});
     expect![[r#"

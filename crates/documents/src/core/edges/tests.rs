@@ -11,7 +11,7 @@ fn numbers<const COUNT: usize>(numbers: [i64; COUNT]) -> Vec<DocumentNumber> {
 }
 
 #[test]
-fn what_stays_keeps_its_place() {
+fn remaining_targets_keep_their_positions() {
     let before = numbers([1, 2, 3, 4, 5, 6, 7, 8]);
     // One target replaced by another.
     let after = numbers([1, 2, 3, 4, 5, 6, 8, 9]);

@@ -81,7 +81,7 @@ fn what_cannot_be_part_of_an_identity() {
 
 /// These aliases are stored in databases: they must never change.
 #[test]
-fn aliases_stay_what_they_are() {
+fn aliases_never_change() {
     let airports = Namespace::of(&"airports".parse().unwrap());
     let airlines = Namespace::of(&"airlines".parse().unwrap());
     let ewr = Identity::of([&json!("EWR")]).unwrap();
@@ -95,7 +95,7 @@ fn aliases_stay_what_they_are() {
 }
 
 #[test]
-fn what_is_the_same() {
+fn equality_ignores_property_order_and_number_form() {
     let text = r#"{"a":1,"b":[1.5,{"c":null,"d":2}]}"#;
     let same = [
         r#"{"b":[1.5,{"d":2,"c":null}],"a":1}"#,

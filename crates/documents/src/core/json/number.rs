@@ -46,8 +46,7 @@ pub(super) fn length(bytes: &[u8]) -> Result<usize, usize> {
 /// Parses a JSON number; returns it with its size in bytes when written without an exponent.
 ///
 /// # Errors
-/// A message: the number cannot be represented.
-/// Why it is not held.
+/// A message: neither a 64-bit integer nor a double represents the number exactly.
 pub(super) fn read(text: &str) -> Result<(Number, usize), String> {
     let has_exponent = text.contains(['e', 'E']);
     if !has_exponent && !text.contains('.') {

@@ -35,7 +35,7 @@ fn check(texts: &[&str], expected: Expect) {
 }
 
 #[test]
-fn what_is_right_is_read() {
+fn valid_json_is_parsed() {
     let text = r#" { "a" : [ 1 , -2.5 , true , false , null , "x" , [ ] , { } ] , "" : { "b/c~d" : "\"\\\/\b\f\n\r\tA\u00e4\ud83d\ude00" } } "#;
     let expected = json!({"a": [1, -2.5, true, false, null, "x", [], {}], "": {"b/c~d": "\"\\/\u{8}\u{c}\n\r\tAä😀"}});
     assert_eq!(parse(text), expected);
@@ -49,7 +49,7 @@ fn what_is_right_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_name_their_position() {
     check(
         &[
             "",
@@ -269,7 +269,7 @@ fn equal_numbers_are_one_number() {
 }
 
 #[test]
-fn a_number_that_nothing_holds_is_refused() {
+fn numbers_without_exact_representation_are_rejected() {
     let long = format!("1{}", "0".repeat(100_000));
     let tiny = format!("0.{}1", "0".repeat(100_000));
     let digits = "123456789".repeat(10_000);
@@ -300,7 +300,7 @@ fn a_number_that_nothing_holds_is_refused() {
 }
 
 #[test]
-fn what_looks_like_a_number_is_none() {
+fn malformed_numbers_are_rejected() {
     check(
         &[
             "01",
@@ -359,7 +359,7 @@ pub(crate) fn values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(value in values()) {
+    fn values_round_trip(value in values()) {
         for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
             let read = parse(&text);
             prop_assert!(crate::core::identity::is_same(&read, &value), "{text} -> {read}");
@@ -371,7 +371,7 @@ proptest! {
     /// Texts that are nearly JSON: those accepted have the same value in serde_json, and those that
     /// serde_json rejects are rejected.
     #[test]
-    fn nothing_is_read_that_is_no_json(
+    fn invalid_json_is_rejected(
         parts in prop::collection::vec(prop::sample::select(vec![
             "{", "}", "[", "]", ",", ":", "\"a\"", "\"b\"", "\"\\u0041\"", "\"\\ud83d\\ude00\"", "\"\\ud83d\"", "1", "-", "0", ".5", "e3", "true", "null", " ", "\n", "\"", "\\",
         ]), 0..12),

@@ -312,7 +312,7 @@ fn of_imported() -> Value {
     })
 }
 
-/// A batch item; `own` has the properties specific to its operation.
+/// A batch item; `properties` are those specific to its operation.
 fn of_operation(op: &str, collection: Value, own: &[(&str, Value)]) -> Value {
     let condition = json!({"type": ["string", "null"], "description": "The precondition, as in the header of the same name."});
     let mut operation = json!({

@@ -101,7 +101,7 @@ fn collections_have_operations() {
 }
 
 #[test]
-fn what_documents_were_is_told_where_it_is_kept() {
+fn history_operations_exist_where_versions_are_kept() {
     let file = json!({"collections": [
         {"collection": "kept", "identity": ["/id"], "history": {"versions": 3, "deleted": true},
             "schema": {"required": ["id"], "properties": {"id": {"type": "string"}}}},

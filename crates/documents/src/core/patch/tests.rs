@@ -197,7 +197,7 @@ fn refused(target: Value, operations: Value, expected: Expect) {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn impossible_operations_are_reported() {
     refused(
         json!({"a": {"b": 1}, "l": [1, 2]}),
         json!([
@@ -243,7 +243,7 @@ fn what_cannot_be_done_is_said() {
 }
 
 #[test]
-fn what_is_no_operation_is_said() {
+fn malformed_operations_are_reported() {
     refused(
         json!({}),
         json!([
@@ -358,7 +358,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_added_is_there_and_can_be_taken_away(document in values(), value in values()) {
+    fn added_values_can_be_found_and_removed(document in values(), value in values()) {
         let before = json!({"d": document, "l": [1, 2]});
         for path in ["/x", "/l/0", "/l/1", "/l/2", "/a~1b"] {
             let added = patched(before.clone(), json!([{"op": "add", "path": path, "value": value}, {"op": "test", "path": path, "value": value}])).unwrap();

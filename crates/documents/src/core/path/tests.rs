@@ -92,7 +92,7 @@ fn a_star_is_every_element() {
 }
 
 #[test]
-fn what_is_no_path() {
+fn invalid_paths_are_rejected() {
     let long = format!("/{}", "a".repeat(PATH_BYTES_MAX));
     let deep = "/a".repeat(64);
     let texts = ["", "a", "a/b", "#/a", "/a~", "/a~2b", "/~", &long, &deep];

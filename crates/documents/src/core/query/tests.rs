@@ -52,7 +52,7 @@ fn conditions_are_read_as_they_are_meant() {
 }
 
 #[test]
-fn what_is_not_meant_is_refused_with_what_would_be() {
+fn malformed_queries_are_rejected_with_a_hint() {
     let refused = |text: &str| filter(text).unwrap_err();
     assert_eq!(
         refused("/carrier = B6"),

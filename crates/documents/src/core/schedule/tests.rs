@@ -64,7 +64,7 @@ fn a_target_may_be_shared_and_its_removal_waits_and_is_waited_for() {
 }
 
 #[test]
-fn what_claims_everything_is_alone() {
+fn a_database_lock_runs_alone() {
     let mut schedule = ConflictScheduler::default();
     schedule.push(exclusive(&[1]), 1, "before");
     schedule.push(LockSet::database(), 1, "everything");
@@ -81,7 +81,7 @@ fn what_claims_everything_is_alone() {
 }
 
 #[test]
-fn a_claim_found_out_later_is_had_or_waited_for() {
+fn extended_locks_are_granted_or_waited_for() {
     let mut schedule = ConflictScheduler::default();
     schedule.push(exclusive(&[1]), 1, "removes");
     schedule.push(shared(&[5]), 1, "refers");
@@ -101,7 +101,7 @@ fn a_claim_found_out_later_is_had_or_waited_for() {
 }
 
 #[test]
-fn who_cannot_have_what_is_found_out_holds_up_those_behind() {
+fn a_write_that_waits_for_extended_locks_blocks_later_ones() {
     let mut schedule = ConflictScheduler::default();
     // Document 9 has alias 1, which is known only after the look-up.
     schedule.push(exclusive(&[1]), 1, "writes by name");

@@ -87,7 +87,7 @@ fn the_root_of_a_schema_is_an_object() {
 }
 
 #[test]
-fn what_is_no_schema_is_refused() {
+fn invalid_schemas_are_rejected() {
     refused(
         json!({"type": "text"}),
         expect![
@@ -407,7 +407,7 @@ fn the_deepest_checks_fit_on_the_stack() {
 }
 
 #[test]
-fn what_no_check_depends_on_is_no_difference() {
+fn annotations_are_no_difference() {
     let bare = json!({"type": "object", "properties": {"title": {"type": "string"}, "description": {"enum": [{"title": "x"}]}}});
     let told = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema", "$comment": "c", "title": "t", "type": "object",
@@ -444,7 +444,7 @@ fn schemas() -> Vec<Value> {
 proptest! {
     /// Validation with and without a budget has the same result.
     #[test]
-    fn a_check_that_is_gauged_says_the_same(value in crate::core::json::tests::values()) {
+    fn a_budgeted_check_has_the_same_result(value in crate::core::json::tests::values()) {
         let document = json!({"a": value, "b": [value], "long name": {"a": value}});
         for source in schemas() {
             let plain = jsonschema::draft202012::options().should_validate_formats(true).build(&source).unwrap();

@@ -37,7 +37,7 @@ fn taken(room: &mut PageBudget, bytes: &[usize]) -> usize {
 }
 
 #[test]
-fn a_page_has_so_many_documents_and_bytes_and_one_in_any_case() {
+fn a_page_is_bounded_in_documents_and_bytes_but_never_empty() {
     let mut room = PageBudget::new(3, ByteSize(100));
     assert_eq!(room.asked(), 4);
     assert_eq!((taken(&mut room, &[10; 3]), room.is_full()), (3, false));

@@ -149,8 +149,8 @@ impl Writer {
     /// lost too many.
     pub(super) fn put_back_lost(&self, group: Vec<InFlightWrite>, error: &DocumentsError) {
         let rejected = self.admission.put_back_lost(group, error);
-        // These are not counted in `replies`: waiting writes are rejected after `owner_timeout` if
-        // every write ends its session.
+        // These are not counted in `reply_count`: waiting writes are rejected after `owner_timeout`
+        // if every write ends its session.
         self.reply(rejected);
     }
 

@@ -9,7 +9,7 @@ use egret_base::{SeededEntropy, Timestamp};
 use super::*;
 
 #[test]
-fn numbers_only_grow_whatever_the_clock_does() {
+fn numbers_grow_even_if_the_clock_goes_back() {
     let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(
         1_700_000_000_000_000,
     )));
@@ -33,7 +33,7 @@ fn numbers_only_grow_whatever_the_clock_does() {
 }
 
 #[test]
-fn numbers_go_on_behind_those_that_are_there() {
+fn numbers_continue_after_existing_ones() {
     let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(
         1_700_000_000_000_000,
     )));

@@ -21,7 +21,7 @@ const CHANGES_TOGETHER: usize = 1_000;
 pub(super) enum DeliveryError {
     /// The receiver of a webhook did not answer.
     Unanswered(String),
-    /// The receiver refused them, or they could not be read or noted.
+    /// The receiver rejected the changes, or they could not be read, or the position not stored.
     Failed(String),
 }
 

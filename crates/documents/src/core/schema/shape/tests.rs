@@ -116,7 +116,7 @@ fn every_step_is_required_and_an_object() {
 
 /// Without a cache, each step would double the work.
 #[test]
-fn what_refers_to_itself_twice_is_looked_at_once_for_each_step() {
+fn recursive_schemas_are_examined_once_for_each_step() {
     let one = json!({"required": ["a"], "properties": {"a": {"$ref": "#"}}});
     let source = json!({"type": "object", "allOf": [one, one], "anyOf": [one, one]});
     let path = "/a".repeat(60);
