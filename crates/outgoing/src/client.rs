@@ -22,20 +22,21 @@ const REDIRECTS_MAX: u32 = 10;
 /// Options of a client.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
-    /// How long a request may take, the answer's body included; `None`: each request says it.
+    /// How long a request may take, the body of the response included; `None`: each request sets
+    /// it.
     pub timeout: Option<Duration>,
     /// Certificates (PEM) that are trusted beside those of the machine.
     pub certificates: Option<Vec<u8>>,
-    /// Takes any certificate of the other side.
+    /// Whether any certificate of the server is accepted.
     pub accepts_any_certificate: bool,
     /// Whether a redirect of what the operator's configuration names is followed.
     pub follows_redirects: bool,
 }
 
-/// Why a request was not sent or not answered. The URL, which may hold a secret, is in none.
+/// Why a request was not sent or not answered. No error contains the URL, which may hold a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum OutgoingError {
-    /// The text is no URL that a request can go to.
+    /// The text is no valid URL for a request.
     #[error("{reason}")]
     Url {
         /// What is wrong with it.
@@ -50,7 +51,7 @@ pub enum OutgoingError {
     /// There was no answer in time.
     #[error("no answer in time")]
     Timeout,
-    /// The answer is longer than the caller takes.
+    /// The response is longer than the caller allows.
     #[error("body size limit exceeded (limit: {bytes_max} bytes)")]
     TooLong {
         /// Largest accepted body, in bytes.
@@ -139,9 +140,9 @@ impl OutgoingClient {
         Ok(OutgoingRequest::new(&self.open, Method::POST, parse(url)?))
     }
 
-    /// A GET from an address that the operator's configuration names, `named`, or that the service
-    /// there names. What is on another host or port than `named` is like an address that a user
-    /// names. No redirect is followed.
+    /// A GET from `configured_url`, an address that the operator's configuration names, or from a
+    /// URL that the service there names. A URL on another host or port is checked like an address
+    /// that a user names. No redirect is followed.
     ///
     /// # Errors
     /// [`OutgoingError`].
@@ -158,8 +159,7 @@ impl OutgoingClient {
             .await
     }
 
-    /// The client for a URL that was reached from `named`, an address of the operator's
-    /// configuration.
+    /// The client for a URL that was reached from an address of the operator's configuration.
     fn client_for(&self, named: &Url, url: &Url) -> Result<&reqwest::Client, OutgoingError> {
         if is_same_origin(named, url) {
             return Ok(&self.open);
@@ -251,7 +251,7 @@ fn tls(certificates: Option<&[u8]>) -> Result<ClientConfig, OutgoingError> {
     Ok(config)
 }
 
-/// What both clients have in common; without `tls` they accept any certificate.
+/// The common options of both clients; without `tls` they accept any certificate.
 fn builder(options: &ClientOptions, tls: Option<ClientConfig>) -> reqwest::ClientBuilder {
     let mut builder = reqwest::Client::builder()
         .no_proxy()
@@ -306,7 +306,7 @@ impl OutgoingRequest {
     }
 }
 
-/// Response of the other side. Its body is read only as far as the caller allows.
+/// Response of the receiver. Its body is read only as far as the caller allows.
 pub struct Answer(Response);
 
 impl Answer {

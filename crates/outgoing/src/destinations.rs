@@ -1,4 +1,4 @@
-//! Where requests may go: the public internet, and what the settings allow by name.
+//! Allowed destinations of requests: the public internet, and what the settings add.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -69,9 +69,8 @@ impl Destinations {
         Ok(destinations)
     }
 
-    /// Allows what `text` names and nothing else from now on; returns whether that is another list
-    /// than before. A connection that is open may serve a request to its name until it has been
-    /// idle for a while.
+    /// Replaces the list of allowed destinations; returns whether the list has changed. A
+    /// connection that is open may serve a request to its name until it has been idle for a while.
     ///
     /// # Errors
     /// As [`Destinations::new`]; what was allowed before stays so.

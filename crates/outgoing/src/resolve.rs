@@ -1,4 +1,4 @@
-//! Names become addresses once, and only those remain to which requests may go.
+//! Resolves names once, and returns only addresses to which requests may go.
 //!
 //! The connection is made to what is returned here, so a name server that answers differently the
 //! next time (DNS rebinding) leads nowhere else.

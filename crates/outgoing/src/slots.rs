@@ -73,8 +73,7 @@ pub enum Admission {
     Granted,
     /// No slot is free for it.
     Busy,
-    /// Its receiver is left alone for a while, as it did not answer: the reason of the last
-    /// failure.
+    /// The receiver does not answer and is tried again later, with the reason of the last failure.
     Unreachable(String),
 }
 
@@ -126,7 +125,7 @@ impl Slots {
         }
     }
 
-    /// Takes a slot for a request of a tenant to a receiver, if there is one.
+    /// Takes a slot for a request of a tenant to a receiver, if one is free.
     pub fn take(&mut self, receiver: &str, tenant: &str, now_ms: u64) -> Admission {
         let key = ReceiverKey::new(receiver, tenant);
         let known = self.receivers.get(&key);

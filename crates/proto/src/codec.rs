@@ -12,11 +12,11 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use crate::queue::v1;
 
-/// Most fields of a message, without those of nested messages: an empty item takes two bytes on the
-/// wire and hundreds in memory.
+/// Maximum number of fields of a message, without those of nested messages: an empty item takes two
+/// bytes on the wire and hundreds in memory.
 pub(crate) const FIELDS_MAX: usize = 4_096;
 
-/// Most fields of a task or a report in a message.
+/// Maximum number of fields of a task or a report in a message.
 pub(crate) const ITEM_FIELDS_MAX: usize = 512;
 
 /// A codec that bounds the fields of the messages that it reads. `T` is sent, `U` is read.

@@ -18,21 +18,21 @@ use crate::core::entry::TaskState;
 use crate::core::state::{CALLBACKS, State, StateCounts};
 use crate::worker::attachment_store::AttachmentStore;
 
-/// What a partition says of a queue.
+/// Gauges of a queue in one partition.
 #[derive(Clone, Debug)]
 struct QueueGauges {
     tenant: Box<str>,
     name: Box<str>,
     /// Tasks by state now.
     counts: StateCounts,
-    /// Tasks that ever came into each state.
+    /// Tasks that ever entered each state.
     entered: StateCounts,
     oldest_ready_ms: u64,
-    /// Bytes of what records hold of its tasks.
+    /// Bytes of its tasks' records.
     bytes: u64,
 }
 
-/// What the engine counts.
+/// Metrics of the engine.
 pub(crate) struct Metrics {
     /// Time that an append of the log takes, its flush included.
     commits: Histogram,
@@ -74,7 +74,7 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
-/// What is counted of callbacks.
+/// Metrics of callbacks.
 #[derive(Default)]
 pub(crate) struct CallbackMetrics {
     attempts: Family<OutcomeLabels, Counter>,
@@ -199,7 +199,7 @@ impl Metrics {
         metrics
     }
 
-    /// An append took so long and held so many records.
+    /// Records the duration of an append and its number of records.
     pub(crate) fn committed(&self, took: Duration, records: usize) {
         self.commits.observe(took.as_secs_f64());
         self.records.observe(records as f64);
@@ -210,7 +210,7 @@ impl Metrics {
         self.waiting.set(submissions as i64);
     }
 
-    /// What a partition has.
+    /// Updates the gauges of a partition.
     pub(crate) fn tell(&self, partition: usize, state: &State) {
         if let Some(queue) = state.queue_with(CALLBACKS) {
             lock(&self.callbacks.states).insert(partition, queue.counts());

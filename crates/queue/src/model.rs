@@ -31,12 +31,12 @@ impl TaskId {
         (self.0 >> 80) as u64
     }
 
-    /// What decides on its partition.
+    /// Determines its partition.
     pub fn shard(self) -> u16 {
         (self.0 >> 64) as u16 & ((1 << SHARD_BITS) - 1)
     }
 
-    /// What tells its log from others.
+    /// Distinguishes its log from others.
     pub fn instance(self) -> u16 {
         (self.0 >> NUMBER_BITS) as u16 & 0x3fff
     }
@@ -102,7 +102,7 @@ impl FromStr for TaskId {
     }
 }
 
-/// Proof that a worker holds a task: 16 bytes that workers hand back as they got them.
+/// Proof that a worker holds a task: 16 bytes that workers return as they received them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
     /// The task's shard, which finds the partition.
@@ -172,7 +172,7 @@ pub enum Backoff {
     Exponential,
 }
 
-/// What chance does to a delay.
+/// How a delay is randomised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Jitter {
     /// Delays are not changed at random.
@@ -180,7 +180,7 @@ pub enum Jitter {
     /// Anything from zero to the delay.
     #[default]
     Full,
-    /// Half of it, and up to as much again.
+    /// Half of the delay, and a random part of the other half.
     Equal,
 }
 
@@ -193,7 +193,7 @@ pub struct RetryPolicy {
     pub base_ms: u64,
     /// The longest delay in milliseconds.
     pub max_ms: u64,
-    /// What chance does to it.
+    /// How the delay is randomised.
     pub jitter: Jitter,
 }
 
@@ -218,7 +218,7 @@ pub struct Retention {
     pub count: u64,
 }
 
-/// What a queue does unless a task says otherwise.
+/// Defaults for the tasks of a queue, which a task's options override.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueSettings {
     /// Attempts before a task is dead.
@@ -292,7 +292,7 @@ impl QueueSettings {
     }
 }
 
-/// What a task asks for otherwise than its queue.
+/// Options in which a task differs from its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TaskOptions {
     /// Attempts before it is dead.
@@ -313,14 +313,14 @@ impl From<&TaskOptions> for TaskOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AttemptEnd {
-    /// The worker said so.
+    /// The worker reported a failure.
     #[default]
     Failed = 0,
     /// The worker asked for another attempt later.
     Nacked = 1,
-    /// The worker put it off.
+    /// The worker postponed it.
     Snoozed = 2,
-    /// The worker gave it back.
+    /// The worker released it.
     Released = 3,
     /// No heartbeat came in time.
     LeaseExpired = 4,
@@ -360,10 +360,10 @@ impl AttemptEnd {
     }
 }
 
-/// What becomes of ticks that were missed: Egret was down, stood still, could not read the
-/// schedule, or had no room for more tasks (`queue.tasks_max`, or a full disk), and more than ten
-/// seconds have passed since. A tick that is less late makes its task, and so does one for which
-/// Egret was only too busy.
+/// Policy for missed ticks: Egret was down, stood still, could not read the schedule, or had no
+/// room for more tasks (`queue.tasks_max`, or a full disk), and more than ten seconds have passed
+/// since. A tick that is less late makes its task, and so does one for which Egret was only too
+/// busy.
 ///
 /// A tick whose tenant is at its own limit (`queue.tenant_tasks_max`) is not missed: it waits for
 /// room, also over a restart, and stands for those that come meanwhile; with
@@ -371,10 +371,10 @@ impl AttemptEnd {
 /// task then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickPolicy {
-    /// They are left out.
+    /// They are skipped.
     #[default]
     Skip,
-    /// One task stands for all of them: that of a tick that has just come, or one of its own.
+    /// One task for all of them: that of a tick that has just come, or one of its own.
     One,
     /// A task for each; of more than 1,000, which come at once, for the first 1,000.
     All,

@@ -1,4 +1,4 @@
-//! Finding and mending damage while no Egret runs.
+//! Examination and repair of damage while no Egret runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use egret_log::{LogError, Seq};
 use crate::error::QueueError;
 use crate::store::snapshot;
 
-/// What is wrong with the partitions of a queue directory, and which of them cannot be examined.
-/// Nothing is changed.
+/// Damage of the partitions of a queue directory, and which of them cannot be examined. Nothing is
+/// changed.
 pub fn examine(directory: &Path) -> Examination {
     partitions(directory).examine()
 }
@@ -40,11 +40,11 @@ fn partitions(directory: &Path) -> Parts<'_> {
     }
 }
 
-/// What the snapshots in a partition's directory say. A crash, or a disk that fails, may leave an
+/// State of the snapshots in a partition's directory. A crash, or a disk that fails, may leave an
 /// older one beside the newest.
 fn snapshots(directory: &Path) -> Result<Snapshots, LogError> {
     let mut left_out = Vec::new();
-    // The number of the newest one, and what is wrong with it.
+    // Number and damage of the newest one, if that is damaged.
     let mut newest: Option<(Seq, String)> = None;
     let mut readable = None;
     let found = if directory.is_dir() {
@@ -83,7 +83,8 @@ fn snapshots(directory: &Path) -> Result<Snapshots, LogError> {
     })
 }
 
-/// What cannot be read now, or by this version, may be whole: nothing is begun anew in its place.
+/// A file that cannot be read now, or not by this version, may be undamaged: nothing is rebuilt in
+/// its place.
 fn unavailable(error: QueueError) -> LogError {
     let (file, reason) = match error {
         QueueError::Io { path, reason, .. } => (path, reason),

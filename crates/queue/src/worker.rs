@@ -1,4 +1,4 @@
-//! The partitions' threads: started, ready, stopped; and what they find at their start.
+//! Starts and stops the partitions' threads, and recovers their state at a start.
 
 mod admission_queue;
 pub(crate) mod attachment_store;
@@ -72,7 +72,7 @@ use upkeep::Upkeep;
 /// The largest batch of a log, in bytes.
 const BATCH_BYTES_MAX: u64 = 12 << 20;
 
-/// What stands in a record beside a payload or a result, at most: tags, metadata, keys, names of
+/// Bytes of a record beside a payload or a result, at most: tags, metadata, keys, names of
 /// attachments.
 const BESIDE_BYTES_MAX: usize = 1 << 20;
 
@@ -133,7 +133,7 @@ impl Service for Queues {
                 partition.inbox.close();
             }
             if let Some(upkeep) = lock(&self.inner.shelf_upkeep).take() {
-                // What is left is found at the next start.
+                // The rest is found at the next start.
                 upkeep.abort();
             }
             let callbacks = lock(&self.inner.callbacks).take();
@@ -152,7 +152,7 @@ impl Service for Queues {
     }
 }
 
-/// Refuses settings under which something is taken in that fits into no batch of a log.
+/// Refuses settings under which a request is accepted that fits into no batch of a log.
 fn check(config: &QueueConfig) -> Result<(), QueueError> {
     let invalid = |what, reason| Err(QueueError::Invalid { what, reason });
     let room_bytes = partition::room_bytes(BATCH_BYTES_MAX as usize) - BESIDE_BYTES_MAX;
@@ -196,7 +196,7 @@ impl Queues {
         });
         let (mut partitions, places) = settled.await.map_err(|_| QueueError::Stopping)??;
         *lock(&self.inner.schedules) = places;
-        // Also ids of queues that are gone are not used again: keys that are remembered hold them.
+        // Ids of deleted queues are not reused either: remembered keys contain them.
         let ids = partitions.iter().map(|one| one.state.next_queue_id());
         let next = u64::from(ids.max().unwrap_or_default().max(1));
         for partition in &mut partitions {
@@ -225,7 +225,7 @@ impl Queues {
             self.settle(&known).await?;
             if !known.goes {
                 let queue = QueueHandle::new(known.id, &known.tenant, &known.name, known.settings);
-                // Tasks of a chain that was being made are in no partition yet.
+                // Tasks of an unfinished chain may be in no partition yet.
                 if known.has_priorities || are_chains_left {
                     queue.note_priority();
                 }
@@ -254,8 +254,7 @@ struct OpenedPartitions {
 }
 
 impl EngineState {
-    /// Opens every partition's log and replays it. One that cannot be opened stops none of the
-    /// others.
+    /// Opens every partition's log and replays it. A failure does not stop the other partitions.
     fn open(&self) -> Result<OpenedPartitions, QueueError> {
         self.make_directories()?;
         let is_new = !self.directory.join("partitions").exists();
@@ -328,7 +327,7 @@ impl EngineState {
         }
     }
 
-    /// How much may wait for one of so many partitions.
+    /// Limits of the inbox of one of so many partitions.
     fn inbox_limits(&self, partitions: usize) -> InboxLimits {
         InboxLimits {
             items_name: "queue.waiting_max",

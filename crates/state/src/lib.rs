@@ -2,7 +2,7 @@
 //!
 //! A part opens the file with its own ordered, checksummed migrations and gets a connection.
 //! Commits are durable (`synchronous=FULL`): what is acknowledged has been flushed. A part whose
-//! changes may be lost in a crash of the machine makes them by [`Database::relaxed`]. [`repair`]
+//! changes may be lost in a crash of the machine opens a relaxed connection for them. [`repair`]
 //! salvages the readable part of a damaged file.
 
 pub mod repair;
@@ -180,8 +180,8 @@ pub fn seal(path: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Moves aside a `state.db` that is unreadable or no file, so that its parts can be rebuilt from
-/// the data on disk.
+/// Moves aside a `state.db` that is unreadable or no regular file, so that its parts can be rebuilt
+/// from the data on disk.
 ///
 /// Returns where it was moved to, or `None` when the file is missing or sound. Call it before
 /// any [`Database::open`] of this process.
@@ -195,7 +195,7 @@ pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBu
     set_aside(path, now).map(Some)
 }
 
-/// Moves aside anything that is no file in the place of one of SQLite's own files beside
+/// Moves aside anything that is no regular file in the place of one of SQLite's own files beside
 /// `state.db`, which SQLite could not open then. Returns the new paths; the contents of those files
 /// are lost.
 ///

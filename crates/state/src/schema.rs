@@ -57,9 +57,8 @@ pub fn make_missing_tables(path: &Path, parts: &[Tables]) -> Result<(), StateErr
     Ok(())
 }
 
-/// An empty database in memory in which the migrations have run that the file says have run; `None`
-/// when it says so of none. Those of another version of Egret are left out: opening the file
-/// refuses them.
+/// An empty database in memory with the migrations that the file records; `None` when it records
+/// none. Those of another version of Egret are left out: opening the file refuses them.
 fn model(connection: &Connection, parts: &[Tables]) -> Result<Option<Connection>, StateError> {
     if !has_migrations(connection)? {
         return Ok(None);

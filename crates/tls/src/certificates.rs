@@ -83,7 +83,7 @@ impl TrustedCertificates {
     }
 }
 
-/// What tells certificates apart.
+/// The SHA-256 of a certificate.
 pub(crate) fn digest(certificate: &CertificateDer<'_>) -> [u8; 32] {
     Sha256::digest(certificate).into()
 }

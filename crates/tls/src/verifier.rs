@@ -64,7 +64,7 @@ impl CertificateVerifier {
         }
     }
 
-    /// Lets a certificate name another host.
+    /// Accepts a certificate that names another host.
     #[must_use]
     pub fn accept_any_host(mut self) -> Self {
         self.any_host = true;

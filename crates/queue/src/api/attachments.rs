@@ -35,19 +35,19 @@ pub struct Upload {
     unfinished: PartialFileGuard,
 }
 
-/// A file that is not whole yet, and goes unless it is finished.
+/// Deletes an incomplete file when it is dropped, unless the upload was finished.
 struct PartialFileGuard {
     shelf: Arc<AttachmentStore>,
     id: TaskId,
     path: PathBuf,
-    /// What is counted for it; nothing from when it has its name.
+    /// Bytes reserved for the file; zero once it is published under its name.
     bytes: u64,
 }
 
 impl Drop for PartialFileGuard {
     fn drop(&mut self) {
         self.shelf.release(self.id, self.bytes);
-        // What cannot be deleted now is at the next start.
+        // A file that cannot be deleted now is deleted at the next start.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -61,7 +61,7 @@ pub struct AttachmentFile {
     pub file: File,
 }
 
-/// The error of a write of an attachment; where a full disk is, is logged and not told.
+/// Maps the error of a write. Which directory is full is logged, and not sent to the caller.
 fn written(path: &Path, name: &str) -> impl FnOnce(std::io::Error) -> QueueError {
     let (place, name) = (path.display().to_string(), name.to_owned());
     let failed = io("writing", path);
@@ -84,7 +84,7 @@ fn not_found(id: TaskId, name: &str) -> QueueError {
 }
 
 impl Queues {
-    /// Begins to take in an attachment of a task from the worker that holds it.
+    /// Starts the upload of an attachment for a task, from the worker that holds its lease.
     ///
     /// # Errors
     /// [`QueueError::LeaseLost`]; [`QueueError::Invalid`] for a name or a content type that is
@@ -130,7 +130,7 @@ impl Queues {
         })
     }
 
-    /// What has become of a lease of a task, which must be of this tenant.
+    /// The status of a lease; that of another tenant's task counts as ended.
     async fn lease_status(
         &self,
         tenant: &str,
@@ -158,11 +158,11 @@ impl Queues {
         Ok(egret_base::Limit::new("queue.attachments_max", most).check(count)?)
     }
 
-    /// What a task is to be completed with: attachments that were taken in under this lease.
+    /// The manifest for a completion: attachments that were uploaded under this lease.
     ///
     /// # Errors
-    /// [`QueueError::LeaseLost`]; [`QueueError::AttachmentNotFound`] for one that was not taken in,
-    /// or not to its end.
+    /// [`QueueError::LeaseLost`]; [`QueueError::AttachmentNotFound`] for an attachment that was not
+    /// uploaded completely.
     pub async fn manifest(
         &self,
         tenant: &str,
@@ -288,8 +288,8 @@ impl PartialFileGuard {
         Ok(())
     }
 
-    /// Gives the file its name, unless there is one with the same bytes. It is never replaced: a
-    /// completion may have named it.
+    /// Publishes the file under its name, unless there is one with the same bytes. An existing file
+    /// is never replaced: a completion may have named it.
     fn put_in_place(mut self, place: &Path, attachment: &Attachment) -> Result<(), QueueError> {
         match std::fs::hard_link(&self.path, place) {
             Ok(()) => {
@@ -340,9 +340,9 @@ impl Upload {
         self.file.write_all(bytes).await.map_err(written)
     }
 
-    /// Everything was taken in: it is on disk when this returns, with the durability of the queue's
-    /// log, and may be named by a completion. The same again under the same lease is accepted
-    /// again.
+    /// Publishes the attachment. When this returns, it is stored with the durability of the queue's
+    /// log, and a completion may name it. To upload the same content again under the same lease
+    /// succeeds.
     ///
     /// # Errors
     /// [`QueueError::LeaseLost`] when the lease has ended meanwhile,
@@ -379,11 +379,11 @@ impl Upload {
             }
         });
         let put = putting.await.map_err(|_| QueueError::Stopping)?;
-        // From here on the lease may end at any time; what it has left is found by this.
+        // The lease may end at any time from here on. The upkeep then finds the file by this mark.
         queues.inner.shelf.doubt(id, lease.token);
         match queues.lease_status(&tenant, id, lease).await? {
             LeaseStatus::Held => put.map(|()| attachment),
-            // A completion may have named it, or else it goes with what was not named.
+            // A completion may have named the file; otherwise the upkeep deletes it.
             LeaseStatus::Completed => Err(QueueError::LeaseLost),
             LeaseStatus::Over => {
                 let removing = queues.on_shelf(move |shelf| shelf.remove(id, &path));

@@ -13,7 +13,7 @@ use crate::worker::submission::QueueFilter;
 use crate::worker::task_view::Detail;
 use crate::worker::task_view::{TaskSnapshot, TaskView};
 
-/// The states that a list shows when none is asked for: what has not arrived.
+/// States that a list shows when no state is requested: those of undelivered callbacks.
 const UNDELIVERED: [TaskState; 4] = [
     TaskState::Ready,
     TaskState::Leased,
@@ -59,7 +59,7 @@ pub struct CallbackPage {
     pub unavailable: Vec<usize>,
 }
 
-/// What a callback reports, taken in its partition's turn.
+/// The task whose end a callback reports, read in its partition's turn.
 struct Subject {
     task: TaskId,
     state: TaskState,

@@ -1,4 +1,4 @@
-//! Claims: a worker's place for the length of one call.
+//! Claims: a worker session for the duration of one call.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -26,11 +26,11 @@ const CLAIM_BYTES_MAX: usize = 3 << 19;
 const ROUNDS_MAX: usize = 16;
 
 impl Queues {
-    /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be.
-    /// A caller that drops the future gets nothing: tasks leased meanwhile are released.
+    /// Leases up to `tasks_max` tasks that are ready now, or waits for the first one until the
+    /// timeout. A caller that drops the future gets nothing: tasks leased meanwhile are released.
     ///
     /// # Errors
-    /// As [`Queues::worker`].
+    /// [`QueueError`] when a queue does not exist or the lease time is out of range.
     pub async fn claim(
         &self,
         tenant: &str,
@@ -49,15 +49,15 @@ impl Queues {
         for _ in 0..ROUNDS_MAX {
             let before = basket.len();
             self.claim_from_all(&worker, &basket, most).await?;
-            // With several priorities a partition gives only what ranks no lower than what others
-            // have.
+            // With several priorities a partition hands out only tasks that rank no lower than
+            // those of other partitions.
             if !worker.has_priorities || basket.len() == before {
                 break;
             }
         }
         if basket.len() == 0 && !patience.is_zero() {
             worker.add_credits(most)?;
-            // In either case what has come will be seen.
+            // After a timeout too, what has arrived is taken below.
             let _ = tokio::time::timeout(patience, basket.filled.notified()).await;
             worker.leave().await?;
         }
@@ -68,7 +68,7 @@ impl Queues {
 }
 
 impl Queues {
-    /// Asks one partition after the other for what is ready.
+    /// Asks one partition after the other for ready tasks.
     async fn claim_from_all(
         &self,
         worker: &Worker,
@@ -81,14 +81,15 @@ impl Queues {
             if room == 0 || basket.is_full() {
                 break;
             }
-            // A session for each: none may hand out what another still counts on.
+            // Each partition gets a session of its own: none may hand out for credits that another
+            // one uses.
             let once = Arc::new(worker.session.alike(partitions));
             once.add_credits(room);
             let (answer, told) = answer();
             let submission = Submission::Once(once, answer);
             self.inner.submit(partition, submission)?;
             match told.await.unwrap_or(Err(QueueError::Stopping)) {
-                // One that ends meanwhile hides nothing that the others have.
+                // A partition that fails meanwhile does not hide the tasks of the others.
                 Err(_) if self.inner.failed().contains(&partition) => {}
                 outcome => outcome?,
             }
@@ -96,10 +97,10 @@ impl Queues {
         Ok(())
     }
 
-    /// The partitions that run, in the order in which a claim asks them: where the queues have
-    /// tasks of several priorities, those whose next task goes first before others, else those that
-    /// have tasks before others, and of these each claim another one first. To be asked costs a
-    /// turn, for which it may have to wait.
+    /// The running partitions in the order in which a claim asks them, since each costs a turn, for
+    /// which it may have to wait. With several priorities they are sorted by the rank of their next
+    /// task, otherwise those with ready tasks come first. The first partition rotates from claim to
+    /// claim.
     async fn partitions_to_claim(&self, worker: &Worker) -> Result<Vec<usize>, QueueError> {
         let mut partitions = self.inner.running()?;
         let start = self.inner.next_partition.fetch_add(1, Ordering::Relaxed) as usize;
@@ -142,7 +143,7 @@ impl Drop for ClaimGuard<'_> {
     }
 }
 
-/// What a claim has got so far.
+/// Tasks that a claim has received so far.
 struct ClaimSink {
     queues: Queues,
     tenant: Box<str>,
@@ -204,12 +205,12 @@ impl OwnedTask {
         }
     }
 
-    /// Its tags, taken apart.
+    /// Its tags, decoded.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         content::tags(&self.tags)
     }
 
-    /// Payload and so on, taken apart; what is private is not there.
+    /// Its payload and other content, decoded; the private part is absent.
     ///
     /// # Errors
     /// [`QueueError::Malformed`].
@@ -223,7 +224,7 @@ impl ClaimSink {
         lock(&self.kept).tasks.len() as u32
     }
 
-    /// Takes everything; what comes later is given back.
+    /// Takes all tasks; leases that arrive later are released.
     fn close(&self) -> Vec<OwnedTask> {
         let mut kept = lock(&self.kept);
         kept.closed = true;
@@ -239,7 +240,7 @@ impl ClaimSink {
             how: Defer::Release,
         };
         for (number, lease) in (0..).zip(leases) {
-            // A lease that is not taken back ends by itself.
+            // A lease that is not released expires.
             let _ = reports.add(number, &lease.to_bytes(), said, &[], Format::Bytes);
         }
         let nobody: Arc<dyn ReportSink> = Arc::new(DiscardingReportSink);
@@ -280,7 +281,7 @@ impl WorkSink for ClaimSink {
         }
         let mut too_much = Vec::new();
         for task in owned {
-            // Partitions hand out beside one another: each may have found room.
+            // Several partitions hand out at the same time: each may have seen free capacity.
             if kept.bytes >= CLAIM_BYTES_MAX {
                 too_much.push(task.lease);
                 continue;

@@ -1,4 +1,4 @@
-//! The operations of the engine: what the doors call.
+//! The operations of the engine, which the frontends call.
 
 pub mod attachments;
 pub mod callbacks;

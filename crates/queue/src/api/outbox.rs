@@ -1,6 +1,6 @@
-//! Outboxes: `egret.enqueue` in users' databases, installed, looked at and removed.
+//! Outboxes: `egret.enqueue` in users' databases, which is installed, shown and removed.
 //!
-//! A service of its own, above PostgreSQL: the engine needs none of it.
+//! A service of its own that depends on PostgreSQL; the engine does not.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::store::outbox::{self as store, OutboxCounts};
 use crate::worker::outbox::handle::Outbox;
 use crate::worker::outbox::watch_over;
 
-/// An outbox as people see it.
+/// An outbox as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxView {
     /// The database that it is in.
@@ -43,8 +43,8 @@ pub struct OutboxViews {
 }
 
 impl Outbox {
-    /// Makes `egret.enqueue` in a database, or brings it up to date, and lets roles use it
-    /// (`public`: all roles). Without a name: in the only database there is. Returns the database.
+    /// Installs or upgrades `egret.enqueue` in a database, and grants it to roles (`public`: all
+    /// roles). Without a name: in the only database there is. Returns the database.
     ///
     /// # Errors
     /// [`PostgresError::DatabaseNotFound`]; [`QueueError::Invalid`] for roles that do not exist,
@@ -56,7 +56,7 @@ impl Outbox {
     ) -> Result<String, QueueError> {
         let database = self.inner.databases.choose(database).await?;
         let mut client = self.inner.databases.client(&database).await?;
-        // Before anything is made.
+        // Checked first, so that an unknown role changes nothing.
         if let Some(unknown) = store::unknown_roles(&client, grant).await? {
             return Err(QueueError::Invalid {
                 what: "grant",
@@ -100,7 +100,7 @@ impl Outbox {
         Ok((database, held.waiting + held.rejected))
     }
 
-    /// Hands rows over again that the queue had refused. Returns the database and how many.
+    /// Queues rows again that the queue had rejected. Returns the database and the number of rows.
     ///
     /// # Errors
     /// [`PostgresError::DatabaseNotFound`] and [`QueueError::OutboxNotFound`]; the server's.
@@ -141,7 +141,7 @@ impl Outbox {
         };
         let counts = match store::check(&client).await {
             Ok(()) => store::counts(&mut client).await?,
-            // Its reader says why.
+            // The status of its reader says why.
             Err(PostgresError::ForeignSchema { .. }) => OutboxCounts::default(),
             Err(error) => return Err(error.into()),
         };
@@ -217,7 +217,7 @@ impl Service for Outbox {
         "outbox"
     }
 
-    /// Outboxes are looked for and read behind; nothing waits for them.
+    /// Outboxes are found and read in the background; a start does not wait for them.
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
             let watcher = tokio::spawn(watch_over(self.clone()));
@@ -226,13 +226,13 @@ impl Service for Outbox {
         })
     }
 
-    /// Tasks keep coming and going without it, rows of outboxes do not. The list of outboxes says
-    /// what one of them lacks.
+    /// Tasks are processed without it, rows of outboxes are not. The list of outboxes says why one
+    /// of them is not read.
     fn ready(&self) -> Readiness {
         self.inner.databases.readiness()
     }
 
-    /// Without a token one learns no more of a database than this.
+    /// Readable without a token: it names no database.
     fn failed_parts(&self) -> Vec<FailedPart> {
         if !self.inner.watch.has_condition() {
             return Vec::new();

@@ -1,7 +1,7 @@
 //! Queues: looking at them, pausing and deleting them.
 //!
-//! Partition 0 knows every queue first and loses it last; the others follow, and what a crash left
-//! undone between them is done at the next start.
+//! A queue is created in partition 0 first and deleted there last. What a crash left undone in the
+//! other partitions is completed at the next start.
 
 use egret_base::sync::{read_lock, write_lock};
 
@@ -13,22 +13,22 @@ use crate::worker::engine_state::unbroken;
 use crate::worker::queues::Queues;
 use crate::worker::submission::Submission;
 
-/// A queue as people see it.
+/// A queue as operators see it.
 #[derive(Clone, Debug)]
 pub struct QueueView {
     /// Name of the queue, unique in its tenant.
     pub name: String,
     /// Current settings of the queue.
     pub settings: QueueSettings,
-    /// Nothing is handed out.
+    /// Whether no task is handed out.
     pub paused: bool,
-    /// Nothing is taken in.
+    /// Whether no new task is accepted.
     pub draining: bool,
     /// Time of creation, in Unix milliseconds.
     pub created_ms: u64,
     /// Its tasks by state, in the order of [`TaskState::ALL`].
     pub counts: StateCounts,
-    /// For how long the task has been ready that has been so longest, in milliseconds.
+    /// Age of the task that has been ready for longest, in milliseconds.
     pub oldest_ready_ms: u64,
     /// Partitions that have failed: their tasks are not counted.
     pub unavailable: Vec<usize>,
@@ -69,7 +69,7 @@ impl Queues {
         Ok(views)
     }
 
-    /// Sets whether a queue hands out, whether it takes in; `None` leaves it as it is.
+    /// Pauses or resumes a queue, and starts or ends its draining; `None` leaves a flag unchanged.
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`].
@@ -128,7 +128,7 @@ impl Queues {
         unbroken(async move {
             let _one_at_a_time = one_at_a_time;
             queues.delete_schedules_of(queue.id).await?;
-            // Lookups by name fail from here on; partition 0 forgets the queue last.
+            // Lookups by name fail from here on; partition 0 deletes the queue last.
             queues.forget_handle(&queue.tenant, &queue.name);
             queue.set_deleted();
             let id = queue.id;

@@ -44,7 +44,7 @@ pub struct NewSchedule<'a> {
     pub paused: bool,
 }
 
-/// A schedule as people see it.
+/// A schedule as operators see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduleView {
     /// Name of the schedule, unique in its tenant.
@@ -120,12 +120,12 @@ impl ScheduleView {
         self.is_brief = true;
     }
 
-    /// The next ticks, at most `count`, in Unix milliseconds; none while it rests.
+    /// The next ticks, at most `count`, in Unix milliseconds; none while the schedule is paused.
     pub fn upcoming(&self, count: usize) -> Vec<u64> {
         if self.paused || self.next_ms == 0 {
             return Vec::new();
         }
-        // What cannot be read any longer rests as well.
+        // An expression that can no longer be parsed has no ticks.
         let Ok(rhythm) = CronSchedule::new(&self.cron, &self.time_zone) else {
             return Vec::new();
         };
@@ -148,7 +148,7 @@ fn not_found(name: &str) -> QueueError {
     }
 }
 
-/// Refuses what a task of a schedule cannot have.
+/// Refuses fields that the task of a schedule cannot have.
 fn check(schedule: &NewSchedule<'_>) -> Result<(), QueueError> {
     crate::worker::name::check_name(schedule.name)?;
     let task = &schedule.task;
@@ -232,7 +232,7 @@ impl Queues {
         let (queues, tenant, name) = (self.clone(), tenant.to_owned(), name.to_owned());
         unbroken(async move {
             let _one_at_a_time = one_at_a_time;
-            // The one that counts goes last: no other comes back.
+            // The valid copy goes last, so that no duplicate takes its place.
             for partition in place.also.into_iter().chain([place.at]) {
                 queues.drop_schedule(partition, &tenant, &name).await?;
             }
@@ -242,8 +242,8 @@ impl Queues {
         .await
     }
 
-    /// Lets a schedule rest, or go on with the next tick from now. One that waits for room is left
-    /// out when it rests.
+    /// Pauses a schedule, or resumes it with the next tick from now. Pausing drops a tick that
+    /// waits for room.
     ///
     /// # Errors
     /// [`QueueError::ScheduleNotFound`].
@@ -265,7 +265,7 @@ impl Queues {
                 if known.is_some_and(|known| !known.paused && !paused) {
                     return Ok(());
                 }
-                // What has come by now has been made before.
+                // Ticks up to now were processed earlier in this turn.
                 let now_ms = turn.now.as_millis_unsigned();
                 turn.run(&Command::PauseSchedule {
                     tenant: &owner,

@@ -1,22 +1,22 @@
-//! How the engine is, all tenants together.
+//! State of the engine, summed over all tenants.
 
 use crate::core::entry::TaskState;
 use crate::core::state::{CALLBACKS, StateCounts};
 use crate::error::QueueError;
 use crate::worker::queues::Queues;
 
-/// How the engine is, as far as its partitions answer.
+/// State of the engine, as far as its partitions answer.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Queues of all tenants.
     pub queues: u64,
     /// Tasks by state, in the order of [`TaskState::ALL`].
     pub counts: StateCounts,
-    /// For how long the task has been ready that has been so longest, in milliseconds.
+    /// Age of the task that has been ready for longest, in milliseconds.
     pub oldest_ready_ms: u64,
-    /// Partitions that there are.
+    /// Number of partitions.
     pub partitions: u64,
-    /// Those that do not run any longer.
+    /// Number of partitions that do not run.
     pub partitions_stopped: u64,
 }
 
@@ -28,7 +28,7 @@ impl Summary {
 }
 
 impl Queues {
-    /// How the engine is. A partition that has stopped does not hide what the others have.
+    /// State of the engine. A failed partition does not hide what the others have.
     ///
     /// # Errors
     /// When the engine is not running.

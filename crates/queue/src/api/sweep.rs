@@ -1,11 +1,12 @@
-//! What is done to many tasks of a queue: turn by turn, so that others have theirs between.
+//! Operations on many tasks of a queue, in several turns so that other requests get theirs in
+//! between.
 
 use super::tasks::put_back;
 use crate::error::QueueError;
 use crate::model::TaskState;
 use crate::worker::queues::Queues;
 
-/// Tasks that one turn deletes or puts back.
+/// Tasks that one turn deletes or requeues.
 const SWEEP: u32 = 1_000;
 
 impl Queues {
@@ -40,12 +41,12 @@ impl Queues {
         Ok(deleted)
     }
 
-    /// Puts dead tasks of a queue back, the oldest first, at most `limit`; zero: all. Returns how
+    /// Requeues dead tasks of a queue, the oldest first, at most `limit`; zero: all. Returns how
     /// many.
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`]. [`QueueError::Limit`] when there is no room for the callback
-    /// of one; those before it are back.
+    /// of a task; those before it are requeued.
     pub async fn requeue_dead(
         &self,
         tenant: &str,
@@ -73,7 +74,7 @@ impl Queues {
                         match put_back(turn, &shares, number, key) {
                             Ok(()) => count += 1,
                             Err(error @ QueueError::Limit(_)) => return Err(error),
-                            // It has gone or was put back meanwhile.
+                            // It was deleted or requeued meanwhile.
                             Err(_) => {}
                         }
                     }

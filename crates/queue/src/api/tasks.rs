@@ -1,4 +1,4 @@
-//! Looking at tasks one by one and page by page, waiting for them, and what people do to them.
+//! Queries of tasks one by one and page by page, waiting for tasks, and operations on them.
 
 mod cursor;
 
@@ -23,7 +23,7 @@ pub(crate) use cursor::Cursor;
 /// Bytes that the tasks of a page carry after which it ends, beside those of one slice.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// Tasks of a page that are looked at together.
+/// Tasks of a page that are read together.
 const SLICE_MAX: usize = 50;
 
 /// A page of a list.
@@ -60,7 +60,7 @@ impl Queues {
             .ok_or_else(|| not_found(id))
     }
 
-    /// Has something done with a task of this tenant, in its partition's turn.
+    /// Runs an action on a task of this tenant, in its partition's turn.
     async fn with_task<R: Send + 'static>(
         &self,
         tenant: &str,
@@ -80,7 +80,7 @@ impl Queues {
         asked.await?.ok_or_else(|| not_found(id))
     }
 
-    /// Waits until a task has ended, at most for `patience`, and shows it as it then is.
+    /// Waits until a task has ended or the timeout is over, and returns its state then.
     ///
     /// # Errors
     /// [`QueueError::TaskNotFound`].
@@ -100,7 +100,7 @@ impl Queues {
             false
         });
         if !ended.await? {
-            // In either case what it then is will be seen.
+            // After a timeout too, the current state is returned.
             let _ = tokio::time::timeout(patience, told).await;
         }
         self.task(tenant, id, Detail::Whole).await
@@ -133,8 +133,8 @@ impl Queues {
         Ok(deleted.await?.ok_or_else(|| not_found(id))??)
     }
 
-    /// The queue whose operators may delete a task: its own, or of a callback that of the task
-    /// whose end it reports. Empty where that queue has gone.
+    /// Name of the queue whose operators may delete a task: its own, or for a callback the queue of
+    /// the task that it reports. Empty if that queue is deleted.
     ///
     /// # Errors
     /// [`QueueError::TaskNotFound`].
@@ -147,7 +147,7 @@ impl Queues {
         asked.await?.ok_or_else(|| not_found(id))
     }
 
-    /// Puts a dead or cancelled task back, with its attempts at zero.
+    /// Requeues a dead or cancelled task, with its attempts at zero.
     ///
     /// # Errors
     /// [`QueueError::TaskNotFound`], [`QueueError::WrongState`], and [`QueueError::Limit`] when
@@ -168,7 +168,8 @@ impl Queues {
         requeued.await?
     }
 
-    /// The hashes of ordering keys, which ended tasks have only in the log, by number.
+    /// Hashes of ordering keys by task number, read from the log: the index does not keep those of
+    /// ended tasks.
     pub(crate) async fn keys(
         &self,
         partition: usize,
@@ -180,7 +181,7 @@ impl Queues {
             for entry in entries {
                 let record = match (shared.read)(Seq(entry.record)) {
                     Ok(record) => record,
-                    // It has gone meanwhile.
+                    // It was deleted meanwhile.
                     Err(LogError::Truncated { .. } | LogError::Compacted { .. }) => continue,
                     Err(error) => return Err(QueueError::Log(error)),
                 };
@@ -192,9 +193,9 @@ impl Queues {
         reading.await.map_err(|_| QueueError::Stopping)?
     }
 
-    /// Tasks of a queue in a state, those that carry a tag where one is given, a page at a time:
-    /// partition by partition, in each in the order in which they came into the state. A page ends
-    /// early where its tasks carry much.
+    /// Tasks of a queue in a state, those with a tag where one is given, a page at a time:
+    /// partition by partition, in each in the order in which they entered the state. A page ends
+    /// early when its tasks have much content.
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`], and [`QueueError::Invalid`] for a cursor of another list.
@@ -251,7 +252,7 @@ impl Queues {
             let views = self.views(at.partition, sights, Detail::Brief).await?;
             bytes += views.iter().map(TaskView::carried_bytes).sum::<usize>();
             page.tasks.extend(views);
-            // Where a slice is not filled, the partition has looked through as many tasks as it
+            // A slice that is not filled means that the partition has scanned as many tasks as it
             // does at once.
             let is_full = page.tasks.len() >= limit
                 || bytes >= PAGE_BYTES_MAX
@@ -269,7 +270,7 @@ impl Queues {
     }
 }
 
-/// Puts an ended task back. One that has a callback causes another one, which needs room.
+/// Requeues an ended task. If it has a callback, its next end causes another one, which needs room.
 pub(crate) fn put_back(
     turn: &mut BatchTurn<'_>,
     shares: &TaskShares,

@@ -1,4 +1,4 @@
-//! Watching tasks change.
+//! Subscriptions to changes of tasks.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::worker::watch::Subscription;
 use egret_base::{Limit, TenantShare};
 
 impl Queues {
-    /// Tells `sink` every change from now on of tasks in `queues` (empty: all of the tenant's) that
-    /// come into one of `states` (empty: any).
+    /// Delivers to `sink` every change from now on of tasks in `queues` (empty: all of the
+    /// tenant's) that enter one of `states` (empty: any).
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`]; [`QueueError::Limit`] for one subscriber too many.
@@ -37,7 +37,7 @@ impl Queues {
                 u64::from(config.tenant_watchers_max),
             ),
         );
-        // A partition that starts again later notifies only subscriptions made from then on.
+        // A partition that is restarted later delivers only to subscriptions made from then on.
         for partition in self.inner.running()? {
             let subscription = Subscription {
                 tenant: tenant.into(),

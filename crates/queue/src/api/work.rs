@@ -1,4 +1,4 @@
-//! Working: sessions that tasks are pushed to.
+//! Worker sessions, to which tasks are pushed.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::worker::worker_handle::Worker;
 const QUEUES_MAX: usize = 1_000;
 
 impl Queues {
-    /// Takes a worker in, that has no room for tasks yet. Returns the shortest of its lease times
-    /// too, in milliseconds.
+    /// Registers a worker without credits. Also returns the shortest of its lease times, in
+    /// milliseconds.
     ///
     /// # Errors
     /// [`QueueError`] when a queue does not exist or the lease time is out of range.

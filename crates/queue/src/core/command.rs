@@ -1,7 +1,8 @@
-//! What can be asked of a partition: the alphabet of its log.
+//! Commands of a partition, which are also the records of its log.
 //!
-//! Everything that decides on an outcome stands in the command, time and chance included (both come
-//! with [`Command::Clock`]), so that a replay, a follower and the simulator reach the same state.
+//! A command contains everything that decides on its outcome, time and random bits included (both
+//! come with [`Command::Clock`]), so that a replay, a follower and the simulator reach the same
+//! state.
 
 use crate::model::{QueueSettings, TaskId, TaskOptions};
 
@@ -10,28 +11,29 @@ use super::entry::TaskState;
 /// A change of a partition's state, as the log has it. Times are Unix milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command<'a> {
-    /// It is `now_ms`, and chance is `seed`, until the next of its kind.
+    /// Sets the time to `now_ms` and the random seed to `seed`, until the next command of this
+    /// kind.
     Clock {
-        /// The time; one before that of the partition is taken for the partition's.
+        /// The time; one before that of the partition is ignored.
         now_ms: u64,
-        /// Where jitter comes from.
+        /// Seed of the jitter.
         seed: u64,
     },
-    /// The partition's time becomes another one; what counts elapsed time moves with it.
+    /// Shifts the partition's time, and with it whatever counts elapsed time.
     Step {
-        /// By so much; negative: back.
+        /// Shift in milliseconds; negative: back.
         by_ms: i64,
     },
-    /// A new process drives the partition: leases given from here on differ from all before.
+    /// Begins an epoch, for a new process: leases given from here on differ from all before.
     Epoch {
         /// Higher than any before.
         epoch: u32,
         /// Tells this log from others; taken from the first epoch only.
         instance: u16,
-        /// No lease expires for so many milliseconds, as workers could not reach the server.
+        /// Milliseconds in which no lease expires, as workers could not reach the server.
         grace_ms: u64,
     },
-    /// A queue is there, with these settings.
+    /// Creates a queue, or changes its settings.
     PutQueue {
         /// Its id, the same in every partition.
         queue: u32,
@@ -42,16 +44,16 @@ pub enum Command<'a> {
         /// Settings of the queue.
         settings: Box<QueueSettings>,
     },
-    /// Whether a queue hands out and takes in.
+    /// Pauses a queue, or makes it refuse new tasks.
     SetFlow {
         /// Id of the queue.
         queue: u32,
-        /// Nothing is handed out.
+        /// Whether no task is handed out.
         paused: bool,
-        /// Nothing is taken in.
+        /// Whether no new task is accepted.
         draining: bool,
     },
-    /// A queue goes, with every task in it.
+    /// Deletes a queue with every task in it.
     DeleteQueue {
         /// Id of the queue.
         queue: u32,
@@ -70,39 +72,39 @@ pub enum Command<'a> {
         queue: u32,
         /// Name of the worker.
         worker: &'a str,
-        /// At most so many.
+        /// Maximum number of tasks.
         count: u32,
         /// Duration of the leases, in milliseconds.
         lease_ms: u64,
     },
     /// A task has been done; the result follows in the record.
     Complete(TaskReport<'a>),
-    /// The same with attachments: their manifest comes before the result.
+    /// A completion with attachments: their manifest comes before the result.
     CompleteAttached(TaskReport<'a>),
     /// An attempt failed; the error follows in the record.
     Fail {
-        /// Which task, and what the worker says.
+        /// The task, its lease and the error.
         held: TaskReport<'a>,
         /// No further attempt can help: the task is dead at once.
         permanent: bool,
     },
     /// A worker gives a task back.
     Defer {
-        /// Which task, and what the worker says.
+        /// The task, its lease and the reason.
         held: TaskReport<'a>,
         /// Delay before the task is ready again, in milliseconds.
         delay_ms: u64,
         /// Whether the attempt counts.
         how: Defer,
     },
-    /// A worker is still at work.
+    /// A worker extends its lease.
     Heartbeat {
         /// The task, and the lease that holds it.
         held: TaskReport<'a>,
-        /// The lease lasts so long from now.
+        /// New duration of the lease from now, in milliseconds.
         lease_ms: u64,
     },
-    /// A task is not wanted any longer.
+    /// A task is cancelled.
     Cancel {
         /// Number of the task in its partition.
         number: u64,
@@ -119,28 +121,28 @@ pub enum Command<'a> {
         /// Number of the task in its partition.
         number: u64,
     },
-    /// The oldest tasks of some states go.
+    /// The oldest tasks of some states are deleted.
     Purge {
         /// Id of the queue.
         queue: u32,
         /// A bit for each state.
         states: u8,
-        /// At most so many.
+        /// Maximum number of tasks.
         count: u32,
     },
-    /// What is due happens, in at most so many steps.
+    /// Timers that are due fire, in at most so many steps.
     Advance {
         /// Maximum number of steps.
         budget: u32,
     },
-    /// A task elsewhere wants to know how one here ends.
+    /// A task, perhaps of another partition, waits for the end of one here.
     Await {
         /// The task of this partition.
         task: TaskId,
-        /// The one that waits.
+        /// The task that waits for it.
         waiting: TaskId,
-        /// Whose that is: see [`tenant_mark`](crate::core::state::tenant_mark). Of another's task
-        /// nothing is told.
+        /// Mark of the waiting task's tenant: see [`tenant_mark`](crate::core::state::tenant_mark).
+        /// A task of another tenant counts as unknown.
         tenant: u64,
     },
     /// A task that one here waits for has ended.
@@ -152,12 +154,12 @@ pub enum Command<'a> {
         /// Whether it was completed.
         completed: bool,
     },
-    /// A message of this partition has arrived where it should.
+    /// A message of this partition was delivered.
     Delivered {
         /// Number of the message.
         message: u64,
     },
-    /// A schedule is there; the content of its tasks follows in the record.
+    /// Creates or replaces a schedule; the content of its tasks follows in the record.
     PutSchedule(PutSchedule<'a>),
     /// A schedule is deleted.
     DeleteSchedule {
@@ -166,7 +168,7 @@ pub enum Command<'a> {
         /// Name of the schedule.
         name: &'a str,
     },
-    /// Whether a schedule makes tasks.
+    /// Pauses or resumes a schedule.
     PauseSchedule {
         /// Tenant that owns the schedule.
         tenant: &'a str,
@@ -185,9 +187,9 @@ pub enum Command<'a> {
         name: &'a str,
         /// The tick; without effect when it is not the schedule's next one.
         tick_ms: u64,
-        /// The tick after it; the tick itself where it waits for room.
+        /// The tick after it; the same tick where it waits for room.
         next_ms: u64,
-        /// Tasks to make: none for one that was missed and is left out.
+        /// Tasks to make: none for a missed tick that is skipped.
         tasks: u32,
     },
 }
@@ -197,23 +199,23 @@ pub enum Command<'a> {
 pub struct Enqueue<'a> {
     /// Id of the task's queue.
     pub queue: u32,
-    /// What decides on the partition.
+    /// Determines the partition.
     pub shard: u16,
     /// Priority from 0 to 9.
     pub priority: u8,
-    /// Not before this time of day; zero: at once.
+    /// Earliest time of day; zero: at once.
     pub run_at_ms: u64,
-    /// Not before so much of the partition's own time has passed; zero: at once. Only without
+    /// Earliest time, as a delay in the partition's own time; zero: at once. Only without
     /// `run_at_ms`.
     pub delay_ms: u64,
     /// Hash of its ordering key; zero: none.
     pub key: u128,
-    /// Hash of its unique key, and for how long it is remembered from now.
+    /// Hash of its unique key, and the window in which it is remembered.
     pub unique: Option<(u128, u64)>,
-    /// The same of what it was made from elsewhere, such as a row of an outbox: what was handed
-    /// over twice is made once, whatever its unique key.
+    /// Hash and window of what it was made from, such as a row of an outbox: a source that is
+    /// handed over twice makes one task, whatever its unique key.
     pub origin: Option<(u128, u64)>,
-    /// What it asks for otherwise than its queue.
+    /// Options in which it differs from its queue.
     pub options: TaskOptions,
     /// Its tags, as they are sent to workers; empty: none.
     pub tags: &'a [u8],
@@ -221,26 +223,26 @@ pub struct Enqueue<'a> {
     pub callback: bool,
     /// Tasks that must complete before: 16 bytes each.
     pub after: &'a [u8],
-    /// What the partition does not look at: payload, metadata and so on, as they are sent to
+    /// What the partition does not interpret: payload, metadata and so on, as they are sent to
     /// workers.
     pub content: &'a [u8],
 }
 
 impl Enqueue<'_> {
-    /// Bytes that its record holds of it: of its content, its tags and the tasks that it waits for.
+    /// Bytes of the record that hold its content, its tags and the tasks that it waits for.
     pub fn bytes(&self) -> u32 {
         (self.content.len() + self.tags.len() + self.after.len()) as u32
     }
 }
 
-/// A task that a worker says it holds.
+/// A worker's report on a task: the lease and the content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskReport<'a> {
     /// Number of the task in its partition.
     pub number: u64,
     /// Token of the lease.
     pub token: u64,
-    /// What the partition does not look at: a result or an error.
+    /// What the partition does not interpret: a result or an error.
     pub content: &'a [u8],
 }
 
@@ -271,16 +273,16 @@ pub struct PutSchedule<'a> {
     pub task: Enqueue<'a>,
 }
 
-/// Why a partition did not do what it was asked. Nothing has changed then.
+/// Why a partition refused a command. The state is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no such task.
     TaskUnknown,
-    /// The queue is not there any longer.
+    /// The queue does not exist.
     QueueUnknown,
-    /// The queue takes nothing in.
+    /// The queue is draining.
     Draining,
-    /// The lease is not the task's.
+    /// The lease does not hold the task.
     LeaseLost,
     /// The task is not in a state for this.
     WrongState(TaskState),

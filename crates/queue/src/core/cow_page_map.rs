@@ -31,7 +31,7 @@ impl<V: Clone> CowPageMap<V> {
         self.pages.get(&(number >> PAGE_BITS))?.get(&number)
     }
 
-    /// The same, to be changed.
+    /// The value of a number, for changes.
     pub fn get_mut(&mut self, number: u64) -> Option<&mut V> {
         self.get(number)?;
         let page = self.pages.get_mut(&(number >> PAGE_BITS))?;
@@ -85,7 +85,7 @@ impl<V: Clone> CowPageMap<V> {
         self.from(0)
     }
 
-    /// The same, from a number on.
+    /// Numbers from this one on with their values, in order.
     pub fn from(&self, number: u64) -> impl Iterator<Item = (u64, &V)> {
         let pages = self.pages.range(number >> PAGE_BITS..);
         let values = pages.flat_map(move |(_, page)| page.range(number..));

@@ -1,4 +1,4 @@
-//! What memory keeps of a task: an index entry of fixed size. Payload and result are in the log.
+//! The index entry of a task, of fixed size. Payload and result are in the log.
 
 use super::slab::{NOWHERE, Row, SlotIndex};
 use super::wheel::{Links, TimerRow};

@@ -109,7 +109,7 @@ impl<T: Default + Eq + Hash> Default for Interner<T> {
 }
 
 impl<T: Default + Eq + Hash> Interner<T> {
-    /// Goes on with these values.
+    /// Starts with these values.
     pub(crate) fn new(values: Values<T>) -> Self {
         let mut interner = Self {
             numbers: HashTable::new(),
@@ -126,19 +126,19 @@ impl<T: Default + Eq + Hash> Interner<T> {
         interner
     }
 
-    /// What a snapshot needs of it.
+    /// The values, for a snapshot.
     pub(crate) fn values(&self) -> &Values<T> {
         &self.values
     }
 
-    /// Makes a value be found.
+    /// Adds a value to the index by hash.
     fn note(&mut self, number: u32) {
         let (values, hasher) = (&self.values, &self.hasher);
         let hash = |number: &u32| hasher.hash_one(&*values.at(*number).value);
         self.numbers.insert_unique(hash(&number), number, hash);
     }
 
-    /// The number of a value, counted as one use more.
+    /// The number of a value, with one more use.
     pub(crate) fn acquire<Q>(&mut self, value: &Q) -> u32
     where
         T: Borrow<Q> + for<'a> From<&'a Q>,
@@ -165,7 +165,7 @@ impl<T: Default + Eq + Hash> Interner<T> {
         self.values.at_mut(number).uses += uses;
     }
 
-    /// Ends uses of a number; without any the value is forgotten.
+    /// Subtracts uses of a number; a value without uses is removed.
     pub(crate) fn release(&mut self, number: u32, uses: u64) {
         if number == 0 {
             return;

@@ -1,4 +1,4 @@
-//! What is ready, and whose turn it is.
+//! Ready tasks and the order in which they are handed out.
 //!
 //! A *flow* is one ordering key of a queue (tasks without a key share the flow of key zero); a
 //! *lane* is a flow's tasks of one priority, first in, first out. Lanes of a priority take turns in
@@ -13,7 +13,7 @@ use super::wheel::Links;
 /// Priorities are 0 to 9.
 pub const PRIORITIES: usize = 10;
 
-/// The priority of a task whose maker names none.
+/// The priority of a task without an explicit one.
 pub const PRIORITY_DEFAULT: u8 = 5;
 
 /// One ordering key of one queue, while tasks with it have not ended.
@@ -70,7 +70,7 @@ pub struct Lane {
     pub flow: SlotIndex,
     /// Priority of its tasks, from 0 to 9.
     pub priority: u8,
-    /// Whether it stands in the ring.
+    /// Whether it is in the ring.
     pub in_ring: bool,
     /// The task that goes first.
     pub head: SlotIndex,
@@ -121,7 +121,7 @@ impl Default for Rings {
 }
 
 impl Rings {
-    /// Puts a lane last in its ring, unless it stands there already.
+    /// Appends a lane to its ring, unless it is there already.
     pub fn enter(&mut self, lanes: &mut Slab<Lane>, place: SlotIndex) {
         let lane = lanes.get(place);
         if lane.in_ring {
@@ -143,7 +143,7 @@ impl Rings {
         self.occupied |= 1 << priority;
     }
 
-    /// Takes a lane out of its ring, if it stands there.
+    /// Removes a lane from its ring, if it is there.
     pub fn leave(&mut self, lanes: &mut Slab<Lane>, place: SlotIndex) {
         let lane = lanes.get(place);
         if !lane.in_ring {
@@ -166,7 +166,7 @@ impl Rings {
         }
     }
 
-    /// Whether tasks of another priority than the usual one are ready.
+    /// Whether tasks of another than the default priority are ready.
     pub(crate) fn has_priorities(&self) -> bool {
         self.occupied & !(1 << PRIORITY_DEFAULT) != 0
     }
@@ -197,7 +197,7 @@ impl Rings {
     }
 }
 
-/// Puts a task last in its lane.
+/// Appends a task to its lane.
 pub fn push_back(
     lanes: &mut Slab<Lane>,
     entries: &mut Slab<Entry>,
@@ -218,7 +218,7 @@ pub fn push_back(
     }
 }
 
-/// Puts a task first in its lane.
+/// Puts a task at the front of its lane.
 pub fn push_front(
     lanes: &mut Slab<Lane>,
     entries: &mut Slab<Entry>,
@@ -239,7 +239,7 @@ pub fn push_front(
     }
 }
 
-/// Takes a task out of its lane.
+/// Removes a task from its lane.
 pub(crate) fn take_out(
     lanes: &mut Slab<Lane>,
     entries: &mut Slab<Entry>,

@@ -20,9 +20,9 @@ pub struct List {
     pub head: SlotIndex,
     /// The newest row of the list.
     pub tail: SlotIndex,
-    /// How many there are.
+    /// Number of tasks.
     pub len: u64,
-    /// The ordinal of the next to come.
+    /// Ordinal of the next task.
     pub next_ordinal: u64,
     landmarks: BTreeMap<u64, SlotIndex>,
 }
@@ -62,7 +62,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, entries: &mut Slab<Entry>, place: SlotIndex) {
         let entry = entries.get_mut(place);
         let (links, ordinal) = (entry.list, entry.ordinal);
@@ -82,7 +82,7 @@ impl List {
         }
     }
 
-    /// The entry after a landmark that leaves takes its part, unless it is one itself.
+    /// The entry after a removed landmark becomes one, unless it is one already.
     fn move_landmark(&mut self, entries: &mut Slab<Entry>, ordinal: u64, next: SlotIndex) {
         self.landmarks.remove(&ordinal);
         if next == NOWHERE || entries.get(next).has(flag::LANDMARK) {
@@ -93,7 +93,7 @@ impl List {
         self.landmarks.insert(entry.ordinal, next);
     }
 
-    /// The first entry whose ordinal is this one or a later one.
+    /// The first entry with this ordinal or a later one.
     pub fn from(&self, entries: &Slab<Entry>, ordinal: u64) -> SlotIndex {
         let mut place = self
             .landmarks
@@ -113,7 +113,7 @@ impl List {
             .map(|(ordinal, place)| (*ordinal, *place))
     }
 
-    /// Notes a landmark again that [`List::landmarks`] gave.
+    /// Adds a landmark that [`List::landmarks`] returned.
     pub(crate) fn restore_landmark(&mut self, ordinal: u64, place: SlotIndex) {
         self.landmarks.insert(ordinal, place);
     }

@@ -2,7 +2,7 @@
 
 use crate::model::{Backoff, Jitter, RetryPolicy};
 
-/// The delay in milliseconds after the `failed`-th failed attempt, given 64 random bits.
+/// The delay in milliseconds after so many failed attempts, given 64 random bits.
 ///
 /// Jitter as in Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
 pub fn delay_ms(policy: &RetryPolicy, failed: u16, random: u64) -> u64 {
@@ -23,7 +23,7 @@ pub fn delay_ms(policy: &RetryPolicy, failed: u16, random: u64) -> u64 {
     }
 }
 
-/// A number from 0 to `most`, evenly.
+/// Scales 64 random bits to a number from 0 to `max`, uniformly.
 fn up_to(most: u64, random: u64) -> u64 {
     ((u128::from(random) * (u128::from(most) + 1)) >> 64) as u64
 }

@@ -1,4 +1,4 @@
-//! Rows at stable places, in pages that a snapshot can share while the rows change.
+//! Rows in stable slots, in pages that a snapshot can share while the rows change.
 //!
 //! [`Slab::share`] costs one small allocation a page. Afterwards the first change of a shared page
 //! copies that page, so that the shared copy still has the rows as they were. A page that is not
@@ -11,22 +11,22 @@ use std::sync::Arc;
 /// memory empty.
 const PAGE_BYTES: usize = 56 << 10;
 
-/// The place of a row in its slab.
+/// Index of a slot.
 pub type SlotIndex = u32;
 
-/// Stands for no place.
+/// Stands for no slot.
 pub const NOWHERE: SlotIndex = u32::MAX;
 
-/// A row that can be kept in a slab. Its default marks a free place.
+/// A row that can be kept in a slab. Its default marks a free slot.
 pub trait Row: Clone + Default {
-    /// Whether the place is free.
+    /// Whether the slot is free.
     fn is_free(&self) -> bool;
 }
 
-/// Free places in a full chunk.
+/// Free slots in a full chunk.
 const CHUNK_PLACES: usize = 4_096;
 
-/// Free places, used last in, first out. All but the last few are in chunks that never change, so
+/// Free slots, used last in, first out. All but the last few are in chunks that never change, so
 /// that a clone is short however many there are.
 #[derive(Clone, Debug, Default)]
 struct Free {
@@ -62,9 +62,9 @@ impl Free {
 
 #[derive(Clone, Debug)]
 enum SlabPage<R> {
-    /// Of this slab alone.
+    /// Used by this slab only.
     Own(Box<[R]>),
-    /// Perhaps of others too.
+    /// Possibly shared with snapshots.
     Shared(Arc<Box<[R]>>),
 }
 
@@ -76,7 +76,7 @@ impl<R: Clone> SlabPage<R> {
         }
     }
 
-    /// The rows, to be changed; a shared page becomes a copy of itself.
+    /// The rows, for changes; a shared page is copied first.
     fn rows_mut(&mut self) -> &mut [R] {
         if let SlabPage::Shared(_) = self {
             self.part();
@@ -102,15 +102,14 @@ impl<R: Clone> SlabPage<R> {
     }
 }
 
-/// Rows by place.
+/// Rows by slot.
 ///
-/// A place is used again once its row is gone: references to a row by its place must be removed
-/// before.
+/// A slot is used again once its row is removed: references to the row must be removed before.
 #[derive(Clone, Debug)]
 pub struct Slab<R> {
     pages: Vec<SlabPage<R>>,
     free: Free,
-    /// Places that have been in use at least once.
+    /// Slots that have been in use at least once.
     used: SlotIndex,
 }
 
@@ -128,28 +127,28 @@ impl<R: Row> Slab<R> {
     /// Rows in a page.
     const PAGE_ROWS: SlotIndex = (PAGE_BYTES / size_of::<R>()) as SlotIndex;
 
-    /// Page and row of a place.
+    /// Page and row of a slot.
     fn split(place: SlotIndex) -> (usize, usize) {
         let page = place / Self::PAGE_ROWS;
         (page as usize, (place - page * Self::PAGE_ROWS) as usize)
     }
 
-    /// The row at a place in use.
+    /// The row of a slot in use.
     pub fn get(&self, place: SlotIndex) -> &R {
         let (page, row) = Self::split(place);
         &self.pages[page].rows()[row]
     }
 
-    /// The row at a place in use, to be changed.
+    /// The row of a slot in use, for changes.
     pub fn get_mut(&mut self, place: SlotIndex) -> &mut R {
         let (page, row) = Self::split(place);
         &mut self.pages[page].rows_mut()[row]
     }
 
-    /// Puts a row at a free place.
+    /// Puts a row into a free slot.
     ///
     /// # Panics
-    /// When all 2^32 − 1 places are in use; limits refuse tasks long before.
+    /// When all 2^32 − 1 slots are in use; limits refuse tasks long before.
     pub fn insert(&mut self, row: R) -> SlotIndex {
         let place = self.free.pop().unwrap_or_else(|| {
             let place = self.used;
@@ -165,13 +164,13 @@ impl<R: Row> Slab<R> {
         place
     }
 
-    /// Frees a place and returns what was there.
+    /// Frees a slot and returns its row.
     pub fn remove(&mut self, place: SlotIndex) -> R {
         self.free.push(place);
         std::mem::take(self.get_mut(place))
     }
 
-    /// The rows as they are now, which stay so whatever becomes of this slab.
+    /// A copy of the present rows, which shares its pages with this slab.
     pub fn share(&mut self) -> Self {
         Self {
             pages: self.pages.iter_mut().map(SlabPage::share).collect(),
@@ -190,23 +189,23 @@ impl<R: Row> Slab<R> {
         self.len() == 0
     }
 
-    /// Places that were in use and are free, the next to be used last.
+    /// Free slots that were in use, the next to be used last.
     pub fn free(&self) -> impl Iterator<Item = SlotIndex> {
         self.free.iter()
     }
 
-    /// How many places have ever been in use: the length of [`Slab::places`].
+    /// Number of slots that have ever been in use.
     pub fn extent(&self) -> SlotIndex {
         self.used
     }
 
-    /// Every place that has been in use, free ones as `None`, in order.
+    /// Every slot that has been in use, free ones as `None`, in order.
     pub fn places(&self) -> impl Iterator<Item = Option<&R>> + Clone {
         (0..self.used).map(|place| Some(self.get(place)).filter(|row| !row.is_free()))
     }
 
-    /// Rebuilds a slab from the places that [`Slab::places`] gave, and [`Slab::free`]: it then goes
-    /// on exactly as the one it was taken from.
+    /// Rebuilds a slab from its slots and its free slots: it then behaves exactly as the one that
+    /// they were taken from.
     pub fn restore(places: impl Iterator<Item = Option<R>>, free: Vec<SlotIndex>) -> Self {
         let mut slab = Self::default();
         for row in places {

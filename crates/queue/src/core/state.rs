@@ -1,11 +1,11 @@
 //! One partition's tasks: everything known of them but their payloads and results.
 //!
-//! `machine` has the state and the commands that change it. The parts of the machine are beside it:
-//! `rows` and `index` (what it keeps, and how it finds it), `transitions` (from state to state),
-//! `lease` (handing out and taking back), `time` (what is due), `step` (the time becomes another
-//! one), `admin` (what people ask for), `bytes` (what records hold), `shared` (records that several
-//! tasks refer to), `tenants` and `tenant_load` (what each of them has), `chain` and `message`
-//! (tasks that wait for others), `schedule` and `ticks`, and `queries`.
+//! `machine` has the state and the commands that change it. Beside it are its parts: `rows` and
+//! `index` (what it keeps, and how it is found), `transitions` (from state to state), `lease`
+//! (handing out and reports), `time` (timers and retention), `step` (shifts of the time), `admin`
+//! (what operators request), `bytes` (sizes of records), `shared` (records that several tasks refer
+//! to), `tenants` and `tenant_load` (loads by tenant), `chain` and `message` (tasks that wait for
+//! others), `schedule` and `ticks`, and `queries`.
 
 mod admin;
 mod allocation_counts;

@@ -1,9 +1,8 @@
-//! Where the task with a number is.
+//! Index from a task's number to its slot.
 //!
-//! Numbers are given in order and most of the tasks that are there are recent, so a number is
-//! looked up in a page of neighbours: four bytes a task, no probing, nothing that is ever moved as
-//! it grows. A page of which few tasks are left gives them to a map and is freed: old tasks that
-//! stay cost what they would in any map.
+//! Numbers are given in order and most tasks are recent, so a number is looked up in a page of
+//! neighbours: four bytes a task, no probing, and no rehashing as it grows. A page with few tasks
+//! left moves them to a map and is freed: old tasks cost what they would in any map.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +22,9 @@ const PAGE_TASKS_MIN: u16 = 64;
 
 #[derive(Clone, Debug)]
 struct IndexPage {
-    /// Its numbers without their last bits.
+    /// Its numbers without their low bits.
     prefix: u64,
-    /// How many of its numbers have a place.
+    /// Number of its tasks.
     tasks: u16,
     places: Box<[SlotIndex; PAGE_NUMBERS]>,
 }
@@ -46,7 +45,7 @@ impl IndexPage {
     }
 }
 
-/// The place of a number in its page.
+/// Offset of a number in its page.
 fn at(number: u64) -> usize {
     number as usize % PAGE_NUMBERS
 }
@@ -55,18 +54,18 @@ fn hash(prefix: u64) -> u64 {
     mix(prefix, 1)
 }
 
-/// Index from a task's number to its place in the slab.
+/// Index from a task's number to its slot in the slab.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TaskIndex {
     pages: HashTable<IndexPage>,
-    /// The latest page: it is still being filled, and stays however few tasks it has.
+    /// The latest page: it is still being filled, and is kept however few tasks it has.
     latest: Option<u64>,
     /// Tasks whose pages are freed.
     few: BTreeMap<u64, SlotIndex>,
 }
 
 impl TaskIndex {
-    /// Those of numbers in any order, each once.
+    /// An index of numbers in any order, each once.
     pub(crate) fn of(numbers: impl Iterator<Item = (u64, SlotIndex)> + Clone) -> Self {
         let mut tasks: BTreeMap<u64, u16> = BTreeMap::new();
         for (number, _) in numbers.clone() {
@@ -100,7 +99,7 @@ impl TaskIndex {
             .insert_unique(hash(prefix), IndexPage::new(prefix), rehash);
     }
 
-    /// Notes the place of a number that has none.
+    /// Adds the slot of a number that has none.
     pub(crate) fn insert(&mut self, number: u64, place: SlotIndex) {
         let prefix = number >> PAGE_BITS;
         if Some(prefix) > self.latest {
@@ -116,7 +115,7 @@ impl TaskIndex {
         }
     }
 
-    /// The place of a number.
+    /// The slot of a number.
     pub(crate) fn get(&self, number: u64) -> Option<SlotIndex> {
         match self.page(number >> PAGE_BITS) {
             Some(page) => Some(page.places[at(number)]).filter(|place| *place != NOWHERE),
@@ -124,7 +123,7 @@ impl TaskIndex {
         }
     }
 
-    /// Forgets the place of a number.
+    /// Removes a number.
     pub(crate) fn remove(&mut self, number: u64) {
         let prefix = number >> PAGE_BITS;
         match self.page_mut(prefix) {

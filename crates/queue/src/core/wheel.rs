@@ -3,9 +3,9 @@
 //! Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7, with one slot a
 //! millisecond on the lowest level and 64 slots a level. The level of a timer is that of the
 //! highest digit (base 64) in which its time differs from the wheel's, so that a timer only ever
-//! moves down. Timers move one by one and each move is work that counts against a budget: a million
-//! timers due in one second are spread over as many calls as it takes. Those that are due at the
-//! same time come in the order in which they were inserted, also then.
+//! moves down. Timers move one by one and each move counts against a budget: a million timers due
+//! in one second are spread over as many calls as it takes. Timers that are due at the same time
+//! fire in the order in which they were inserted, also then.
 
 use super::slab::{NOWHERE, Row, Slab, SlotIndex};
 
@@ -40,10 +40,10 @@ pub trait TimerRow: Row {
     /// When it is due, in Unix milliseconds; must not change while it waits.
     fn due_ms(&self) -> u64;
 
-    /// Where the wheel keeps its neighbours.
+    /// The links of the wheel's list.
     fn links(&self) -> Links;
 
-    /// The same, to be changed.
+    /// The links of the wheel's list, for changes.
     fn links_mut(&mut self) -> &mut Links;
 }
 
@@ -80,15 +80,15 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Puts a row to wait until it is due, after those that are due at the same time. One whose
-    /// time has passed is due at once.
+    /// Adds a timer, after those that are due at the same time. One whose time has passed is due at
+    /// once.
     pub fn insert<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
         let due = self.reachable(rows.get(place).due_ms());
         let slot = self.entrance_of(due);
         self.push_last(rows, place, slot);
     }
 
-    /// The same, before those that are due at the same time.
+    /// Adds a timer before those that are due at the same time.
     pub(crate) fn insert_first<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
         let slot = self.slot_of(self.reachable(rows.get(place).due_ms()));
         let head = self.ends[slot];
@@ -122,7 +122,7 @@ impl Wheel {
         self.len += 1;
     }
 
-    /// Takes a row out that waits.
+    /// Removes a timer.
     pub fn remove<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
         let links = std::mem::take(rows.get_mut(place).links_mut());
         let (before, after) = (slot_named(links.prev), slot_named(links.next));
@@ -146,7 +146,7 @@ impl Wheel {
         self.len -= 1;
     }
 
-    /// Takes out a row that is due at `now_ms`, or does one step towards it.
+    /// Removes a row that is due at `now_ms`, or does one step towards it.
     pub fn step<R: TimerRow>(&mut self, rows: &mut Slab<R>, now_ms: u64) -> WheelStep {
         let Some((slot, start_ms)) = self.first_slot() else {
             self.now_ms = self.now_ms.max(now_ms);
@@ -173,7 +173,7 @@ impl Wheel {
         self.first_slot().map(|(_, start_ms)| start_ms)
     }
 
-    /// The slot that comes first, and when it begins.
+    /// The slot that is due first, and when it begins.
     fn first_slot(&self) -> Option<(usize, u64)> {
         // One whose time has begun is emptied before what has moved down from it counts.
         for level in 1..LEVELS {
@@ -205,8 +205,8 @@ impl Wheel {
         due_ms.clamp(self.now_ms, TIME_MAX_MS)
     }
 
-    /// The slot for a new timer: its own, unless a coarser one whose time has begun is not empty
-    /// yet. What waits there and is due at the same time goes first.
+    /// The slot for a new timer: its own, unless a coarser one that is due is not empty yet. Timers
+    /// there that are due at the same time fire first.
     fn entrance_of(&self, due_ms: u64) -> usize {
         let slot = self.slot_of(due_ms);
         for level in (slot / SLOTS + 1..LEVELS).rev() {
@@ -225,7 +225,7 @@ impl Wheel {
         level as usize * SLOTS + digit as usize
     }
 
-    /// The rows that wait, those that are due at the same time in their order.
+    /// The rows with timers, those that are due at the same time in order.
     pub fn waiting<R: TimerRow>(&self, rows: &Slab<R>) -> Vec<SlotIndex> {
         let mut waiting = Vec::with_capacity(usize::try_from(self.len).unwrap_or(0));
         // Of those that are due at the same time, the first ones have moved to finer slots.
@@ -239,12 +239,12 @@ impl Wheel {
         waiting
     }
 
-    /// What a snapshot must keep beside the rows: the time, the ends of slots, and [`Wheel::len`].
+    /// What a snapshot keeps beside the rows: the time, the ends of slots, and [`Wheel::len`].
     pub fn parts(&self) -> (u64, &[SlotIndex]) {
         (self.now_ms, &self.ends[..])
     }
 
-    /// Rebuilds a wheel from what [`Wheel::parts`] gave; `None` for another number of ends.
+    /// Rebuilds a wheel from its parts; `None` for another number of ends.
     pub fn restore(now_ms: u64, ends: &[SlotIndex], len: u64) -> Option<Self> {
         let mut wheel = Self::new(now_ms);
         *wheel.ends = ends.try_into().ok()?;
@@ -269,12 +269,12 @@ pub enum WheelStep {
     Idle,
 }
 
-/// What stands in a link for a slot.
+/// The value of a link that refers to a slot.
 fn name_of(slot: usize) -> SlotIndex {
     NOWHERE - 1 - slot as SlotIndex
 }
 
-/// The slot that a link names when it names no row.
+/// The slot that a link refers to when it refers to no row.
 fn slot_named(link: SlotIndex) -> Option<usize> {
     let slot = (NOWHERE - 1).wrapping_sub(link) as usize;
     (slot < ALL_SLOTS).then_some(slot)

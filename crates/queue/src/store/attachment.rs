@@ -25,24 +25,24 @@ const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
 const WHAT: &str = "an attachment's description";
 
-/// What a task is completed with beside its result.
+/// Encoded attachments that a task is completed with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest(pub(crate) Vec<u8>);
 
-/// What is known of an attachment without its bytes.
+/// Description of an attachment, without its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attachment {
     /// Its name, unique within its task.
     pub name: String,
-    /// What it is, as in the header of HTTP.
+    /// Its media type, as in the HTTP header `Content-Type`.
     pub content_type: String,
-    /// How long it is.
+    /// Size of its bytes.
     pub size_bytes: u64,
     /// CRC-32C of its bytes.
     pub crc32c: u32,
 }
 
-/// Refuses a name that could not be a file's everywhere.
+/// Refuses a name that is not valid on every file system.
 ///
 /// # Errors
 /// [`QueueError::Invalid`].
@@ -60,7 +60,7 @@ pub fn check_name(name: &str) -> Result<(), QueueError> {
     })
 }
 
-/// Refuses a content type that could not be a header's value.
+/// Refuses a content type that is not a valid header value.
 ///
 /// # Errors
 /// [`QueueError::Invalid`].
@@ -74,7 +74,7 @@ pub fn check_content_type(content_type: &str) -> Result<(), QueueError> {
     })
 }
 
-/// Appends what comes after an attachment's bytes in its file.
+/// Appends what follows an attachment's bytes in its file.
 pub fn put_tail(out: &mut Vec<u8>, attachment: &Attachment) {
     let start = out.len();
     out.extend_from_slice(attachment.content_type.as_bytes());
@@ -114,7 +114,7 @@ pub fn take_tail(end: &[u8], file_bytes: u64, name: &str) -> Result<Attachment, 
     })
 }
 
-/// What a file holds, which is left at its first byte.
+/// Reads the description in a file, and rewinds the file.
 ///
 /// # Errors
 /// Those of the file; `InvalidData` when it is not an attachment's, or not whole.
@@ -141,7 +141,7 @@ pub fn put_manifest(out: &mut Vec<u8>, attachments: &[Attachment]) {
     put_bytes(out, &bytes);
 }
 
-/// Reads a manifest, and gives what comes after it.
+/// Reads a manifest; returns it with the bytes after it.
 ///
 /// # Errors
 /// [`DecodeError`] when there is none.

@@ -1,7 +1,7 @@
-//! A chain of which the tasks lie in several partitions, as a file: written before the first of
-//! them is made and removed after the last, so that a start finishes what a crash has interrupted.
+//! The file of a chain whose tasks are in several partitions. It is written before the first task
+//! is made and removed after the last, so that a start finishes what a crash has interrupted.
 //!
-//! `EGCHAIN1`, the number of members, each with its record as in the log and the places of the
+//! `EGCHAIN1`, the number of members, each with its record as in the log and the indexes of the
 //! members that it waits for, and the CRC-32C of all before it.
 
 use std::io;
@@ -19,11 +19,11 @@ const SUFFIX: &str = "chain";
 pub struct Member {
     /// The record that makes it, without the tasks of `links`.
     pub record: Vec<u8>,
-    /// Places of members that it waits for.
+    /// Indexes of members that it waits for.
     pub links: Vec<u32>,
 }
 
-/// Lays a chain out.
+/// Encodes a chain.
 pub fn encode(members: &[Member]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put_varint(&mut out, members.len() as u64);
@@ -38,7 +38,7 @@ pub fn encode(members: &[Member]) -> Vec<u8> {
     out
 }
 
-/// Reads what [`encode`] laid out.
+/// Decodes what [`encode`] wrote.
 ///
 /// # Errors
 /// [`DecodeError`] when it is something else, or damaged.
@@ -60,7 +60,7 @@ pub fn decode(file: &[u8]) -> Result<Vec<Member>, DecodeError> {
         let record = from.bytes()?.to_vec();
         let mut links = Vec::new();
         for _ in 0..from.varint()? {
-            // Only earlier members: they are made in this order.
+            // Only earlier members, as they are made in this order.
             let link = from.small()?;
             if link >= place {
                 return Err(from.malformed());

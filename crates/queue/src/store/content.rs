@@ -1,4 +1,4 @@
-//! What a task carries that its partition does not look at.
+//! The content of a task, which its partition does not interpret.
 //!
 //! A record's content has two parts. The *private* one comes first, after its length. The rest is
 //! handed to workers as it is: the fields of a task in the wire format of Protocol Buffers, with
@@ -50,12 +50,12 @@ pub(crate) fn check_json(what: &'static str, bytes: &[u8]) -> Result<(), QueueEr
     })
 }
 
-/// What a task carries.
+/// Content of a task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Content<'a> {
-    /// What is to be worked on.
+    /// Payload of the task.
     pub payload: &'a [u8],
-    /// What the payload is.
+    /// Format of the payload.
     pub format: Format,
     /// Its ordering key; empty: none.
     pub ordering_key: &'a str,
@@ -69,7 +69,7 @@ pub struct Content<'a> {
     pub private: Private<'a>,
 }
 
-/// What workers do not get.
+/// The part of the content that workers do not receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Private<'a> {
     /// URL that is called when the task has ended; empty: none.
@@ -121,19 +121,19 @@ pub fn put(out: &mut Vec<u8>, content: &Content<'_>) {
     put_text(out, field::TRACESTATE, content.tracestate);
 }
 
-/// The private part and that for workers.
+/// Splits a content into its private part and that for workers.
 ///
 /// # Errors
-/// [`DecodeError`] when this is no content.
+/// [`DecodeError`] for malformed bytes.
 pub fn parts(content: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let mut from = Reader::new(content, WHAT);
     Ok((from.bytes()?, from.rest()))
 }
 
-/// Reads a private part.
+/// Decodes a private part.
 ///
 /// # Errors
-/// [`DecodeError`] when it is none.
+/// [`DecodeError`] for malformed bytes.
 pub fn private(bytes: &[u8]) -> Result<Private<'_>, DecodeError> {
     if bytes.is_empty() {
         return Ok(Private::default());
@@ -148,10 +148,10 @@ pub fn private(bytes: &[u8]) -> Result<Private<'_>, DecodeError> {
 
 const WHAT: &str = "a task's content";
 
-/// Reads a content.
+/// Decodes a content.
 ///
 /// # Errors
-/// [`DecodeError`] when it is none.
+/// [`DecodeError`] for malformed bytes.
 pub fn take(content: &[u8]) -> Result<Content<'_>, DecodeError> {
     let (private_part, rest) = parts(content)?;
     Ok(Content {
@@ -160,10 +160,10 @@ pub fn take(content: &[u8]) -> Result<Content<'_>, DecodeError> {
     })
 }
 
-/// Reads the part for workers, which has nothing private.
+/// Decodes the part for workers, without anything private.
 ///
 /// # Errors
-/// [`DecodeError`] when it is none.
+/// [`DecodeError`] for malformed bytes.
 pub(crate) fn take_for_workers(fields: &[u8]) -> Result<Content<'_>, DecodeError> {
     let mut from = Reader::new(fields, WHAT);
     let mut result = Content::default();
@@ -193,7 +193,7 @@ fn take_format(from: &mut Reader<'_>) -> Result<Format, DecodeError> {
     })
 }
 
-/// Passes over a field that is not known here: another version has written it.
+/// Skips an unknown field, which another version has written.
 fn skip(from: &mut Reader<'_>, wire_type: u64) -> Result<(), DecodeError> {
     match wire_type {
         VARINT => drop(from.varint()?),
@@ -225,7 +225,7 @@ pub fn put_tags<'a>(out: &mut Vec<u8>, tags: impl Iterator<Item = &'a str>) {
     }
 }
 
-/// The tags that [`put_tags`] wrote; ends at what is none.
+/// The tags that [`put_tags`] wrote; ends at malformed bytes.
 pub fn tags(bytes: &[u8]) -> impl Iterator<Item = &str> {
     let mut from = Reader::new(bytes, WHAT);
     std::iter::from_fn(move || {

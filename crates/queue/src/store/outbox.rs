@@ -35,7 +35,7 @@ const MIGRATIONS: [Migration; 4] = [
     },
 ];
 
-/// What a transaction notifies that has enqueued something.
+/// Channel on which transactions notify that they have enqueued rows.
 pub(crate) const CHANNEL: &str = "egret_outbox";
 
 /// Lock of the session that reads an outbox: the first eight bytes of SHA-256("egret/outbox").
@@ -48,23 +48,23 @@ pub struct OutboxRow {
     pub queue: String,
     /// Key of the row, a UUIDv7.
     pub key: String,
-    /// What is to be worked on.
+    /// Payload of the task.
     pub payload: Vec<u8>,
-    /// Whether that is JSON.
+    /// Whether the payload is JSON.
     pub is_json: bool,
     /// Priority from 0 to 9.
     pub priority: Option<i32>,
     /// Ordering key; empty: none.
     pub ordering_key: String,
-    /// Not before, in Unix milliseconds; zero: at once.
+    /// Earliest time, in Unix milliseconds; zero: at once.
     pub run_at_ms: i64,
     /// Attempts before it is dead.
     pub max_attempts: Option<i32>,
-    /// The longest that an attempt may take; zero: as the queue says.
+    /// The longest that an attempt may take; zero: the queue's setting.
     pub timeout_ms: i64,
     /// Unique key; empty: none.
     pub unique_key: String,
-    /// How long that is remembered; zero: as the queue says.
+    /// How long that is remembered; zero: the queue's setting.
     pub unique_window_ms: i64,
     /// For people to find it by.
     pub tags: Vec<String>,
@@ -74,22 +74,22 @@ pub struct OutboxRow {
     pub callback_url: String,
     /// W3C trace context: `traceparent`.
     pub traceparent: String,
-    /// The same in all rows that are handed over as one.
+    /// Identifies the chain; the same in all of its rows.
     pub chain: Option<String>,
     /// Keys of rows of the chain, or ids of tasks, that it waits for.
     pub after: Vec<String>,
     /// The role whose session wrote it.
     pub enqueued_by: String,
-    /// Where the table had it when it was read: its `ctid`.
+    /// Its `ctid` when it was read.
     pub place: String,
 }
 
-/// A row as it was found: whole, or with what is wrong with it.
+/// A row that was read, or the reason why it was not.
 #[derive(Clone, Debug)]
 pub struct CheckedRow {
     /// The row; of one with a defect only queue, key, chain and place.
     pub row: OutboxRow,
-    /// Why the rest of it was not read.
+    /// Why the rest of the row was not read.
     pub defect: Option<Defect>,
 }
 
@@ -106,7 +106,7 @@ pub enum Defect {
     },
 }
 
-/// How large what an outbox holds may be.
+/// Limits on the sizes of payloads and chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeLimits {
     /// Maximum size of a payload, in bytes.
@@ -135,17 +135,17 @@ pub struct RejectedRow<'a> {
     pub reason: String,
 }
 
-/// What an outbox holds.
+/// Numbers of rows of an outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutboxCounts {
     pub waiting: u64,
-    /// How long the oldest of them has, in milliseconds.
+    /// Age of the oldest waiting row, in milliseconds.
     pub oldest_ms: Option<u64>,
-    /// Rows that the queue refused.
+    /// Rows that the queue rejected.
     pub rejected: u64,
 }
 
-/// Makes the outbox, or brings it up to date.
+/// Installs or upgrades the outbox.
 ///
 /// # Errors
 /// [`QueueError::OutboxBusy`] and [`QueueError::OutboxReferenced`]; the server's.
@@ -175,8 +175,8 @@ pub async fn install(client: &mut Client) -> Result<(), QueueError> {
     Err(failure.into())
 }
 
-/// The text of a row; none where it is null, or no text, as names may be in a database without an
-/// encoding.
+/// The first column of a row as text; `None` where it is null or not UTF-8, as names may be in a
+/// database without an encoding.
 fn text(row: &Row) -> Option<String> {
     row.try_get(0).unwrap_or_default()
 }
@@ -188,12 +188,12 @@ pub async fn is_installed(client: &Client) -> Result<bool, PostgresError> {
     Ok(row.map_err(server("look for egret.outbox"))?.get(0))
 }
 
-/// Refuses an outbox that another role has made; must be called before anything of it is read.
+/// Refuses an outbox that another role has made; must be called before any other read of it.
 pub async fn check(client: &Client) -> Result<(), PostgresError> {
     check_owner(client).await
 }
 
-/// The names of roles that do not exist, if there are any; `public` is every role.
+/// The names of roles that do not exist; `None` if all exist. `public` stands for every role.
 pub(crate) async fn unknown_roles(
     client: &Client,
     roles: &[String],
@@ -223,7 +223,7 @@ pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), Postgres
     transaction.commit().await.map_err(server("commit"))
 }
 
-/// Removes the outbox when `allow` agrees to what it holds; no row can be written meanwhile.
+/// Removes the outbox if `allow` accepts its counts; no row can be written meanwhile.
 pub async fn uninstall<E: From<PostgresError>>(
     client: &mut Client,
     allow: impl FnOnce(OutboxCounts) -> Result<(), E>,
@@ -243,7 +243,7 @@ pub async fn uninstall<E: From<PostgresError>>(
     Ok(held)
 }
 
-/// What the outbox holds.
+/// Counts the rows of the outbox.
 pub async fn counts(client: &mut Client) -> Result<OutboxCounts, PostgresError> {
     let transaction = client.transaction().await.map_err(server("begin"))?;
     counts_in(&transaction).await
@@ -263,20 +263,20 @@ async fn counts_in(transaction: &Transaction<'_>) -> Result<OutboxCounts, Postgr
     })
 }
 
-/// What of an outbox is not read at the moment.
+/// Rows of an outbox that are not read at the moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldRows {
     /// Rows for these queues.
     pub queues: Vec<String>,
     /// Rows that these roles wrote, except for the queues `existing`.
     pub roles: Vec<String>,
-    /// Queues that exist, where there are such roles.
+    /// Existing queues, if there are held roles.
     pub existing: Vec<String>,
-    /// The most queues of each other role whose rows are looked for, the first by name.
+    /// Maximum number of queues of each other role whose rows are read, the first by name.
     pub role_queues_max: i64,
 }
 
-/// Has the session's owner read this outbox until the session ends, unless another owner does.
+/// Takes the reader's lock until the session ends, unless another owner has it.
 pub(crate) async fn become_reader(
     client: &Client,
     owner: &LockOwner,
@@ -285,7 +285,7 @@ pub(crate) async fn become_reader(
     outcome.map_err(server("take the lock of the outbox"))
 }
 
-/// Has a session find rows as [`next`] is meant to.
+/// Configures a session for the query of rows.
 pub(crate) async fn set_up_reader(client: &Client) -> Result<(), PostgresError> {
     let set = client.batch_execute(include_str!("outbox/session.sql"));
     set.await.map_err(server("set up the reader of an outbox"))
@@ -340,7 +340,7 @@ pub async fn next(
     Ok(rows.iter().map(found).collect())
 }
 
-/// Text of a database without an encoding may be none.
+/// Text in a database without an encoding may not be UTF-8.
 fn found(row: &Row) -> CheckedRow {
     let withheld: Option<i64> = row.try_get(17).unwrap_or_default();
     let content = match withheld {
@@ -396,7 +396,7 @@ fn read(row: &Row) -> Result<OutboxRow, String> {
     })
 }
 
-/// Deletes rows that are tasks now.
+/// Deletes rows that have become tasks.
 pub async fn taken(client: &Client, rows: &[&OutboxRow]) -> Result<(), PostgresError> {
     let (places, keys) = addresses(rows.iter().copied());
     let sql = include_str!("outbox/taken.sql");
@@ -405,7 +405,7 @@ pub async fn taken(client: &Client, rows: &[&OutboxRow]) -> Result<(), PostgresE
     Ok(())
 }
 
-/// Puts rows aside that the queue refused.
+/// Moves rows that the queue rejected to `egret.outbox_rejected`.
 pub async fn rejected(client: &Client, refused: &[RejectedRow<'_>]) -> Result<(), PostgresError> {
     let (places, keys) = addresses(refused.iter().map(|refused| refused.row));
     let codes: Vec<&str> = refused.iter().map(|refused| refused.code).collect();
@@ -422,14 +422,14 @@ pub async fn rejected(client: &Client, refused: &[RejectedRow<'_>]) -> Result<()
     Ok(())
 }
 
-/// Places and keys of rows. The name of a role is no part of it: in a database without an encoding
-/// it may be no text.
+/// Addresses and keys of rows. The name of the role is not used: in a database without an encoding
+/// it may not be UTF-8.
 fn addresses<'r>(rows: impl Iterator<Item = &'r OutboxRow>) -> (Vec<&'r str>, Vec<&'r str>) {
     rows.map(|row| (row.place.as_str(), row.key.as_str()))
         .unzip()
 }
 
-/// Hands rows over again that were refused. Returns how many.
+/// Moves rejected rows back to the outbox. Returns their number.
 pub async fn retry(client: &Client) -> Result<u64, PostgresError> {
     let sql = include_str!("outbox/retry.sql");
     let moved = client.execute(sql, &[]).await;

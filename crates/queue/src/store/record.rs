@@ -1,5 +1,5 @@
-//! Commands as records of the log. A record begins with its kind; what the state machine does not
-//! look at comes last, so that it is read without being taken apart.
+//! Commands as records of the log. A record begins with its kind. What the state machine does not
+//! interpret comes last, so that it is read without being decoded.
 //!
 //! The layout is frozen by golden files in `tests/it`; a new kind gets a new number.
 
@@ -43,8 +43,8 @@ mod kind {
     pub const STEP: u8 = 26;
 }
 
-/// Which optional parts a task has, as a number of any length. A part that is not known here cannot
-/// be passed over: what follows would be taken for something else.
+/// Bits for the optional parts of a task, as a number of any length. An unknown part cannot be
+/// skipped: the bytes after it would be misread.
 mod part {
     pub(crate) const RUN_AT: u64 = 1;
     pub(crate) const KEY: u64 = 2;
@@ -58,10 +58,10 @@ mod part {
     pub const ALL: u64 = 511;
 }
 
-/// Reads a record.
+/// Decodes a record.
 ///
 /// # Errors
-/// [`DecodeError`] when it is none.
+/// [`DecodeError`] for malformed bytes.
 pub fn decode(record: &[u8]) -> Result<Command<'_>, DecodeError> {
     let mut from = Reader::new(record, WHAT);
     let kind = from.u8()?;
@@ -255,7 +255,7 @@ fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, DecodeError> {
 /// Reads what `put_options` wrote.
 ///
 /// # Errors
-/// [`DecodeError`] when it is something else.
+/// [`DecodeError`] for malformed bytes.
 pub(crate) fn take_options(from: &mut Reader<'_>) -> Result<TaskOptions, DecodeError> {
     let there = from.u8()?;
     if there > 7 {

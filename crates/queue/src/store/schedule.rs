@@ -1,4 +1,4 @@
-//! What the record of a schedule keeps beside its task: the expression, and when it was put.
+//! Description of a schedule in its record: the expression, and when it was put.
 
 use egret_base::codec::{DecodeError, Reader, put_bytes, put_varint};
 
@@ -6,13 +6,13 @@ use super::{content, record};
 use crate::core::command::Command;
 use crate::model::MissedTickPolicy;
 
-/// What a record keeps of a schedule beside its task.
+/// Description of a schedule, beside its task.
 pub(crate) struct Description<'a> {
     pub cron: &'a str,
     pub time_zone: &'a str,
     pub missed: MissedTickPolicy,
-    /// When it was put, in Unix milliseconds: after all that it replaces, whatever the clock said.
-    /// Of two with one name, which a crash may leave, the later is meant.
+    /// When it was put, in Unix milliseconds: later than all that it replaces, whatever the clock
+    /// said. Of two with one name, which a crash may leave, the later is valid.
     pub put_ms: u64,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Description<'a> {
             missed,
             cron: from.text()?,
             time_zone: from.text()?,
-            // The first ones did not say.
+            // The first versions did not store it.
             put_ms: match from.rest() {
                 [] => 0,
                 _ => from.varint()?,

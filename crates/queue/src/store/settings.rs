@@ -21,10 +21,10 @@ pub fn put(out: &mut Vec<u8>, settings: &QueueSettings) {
     put_varint(out, settings.aging_ms);
 }
 
-/// Reads what [`put`] wrote.
+/// Decodes settings.
 ///
 /// # Errors
-/// [`DecodeError`] when it is something else.
+/// [`DecodeError`] for malformed bytes.
 pub fn take(from: &mut Reader<'_>) -> Result<QueueSettings, DecodeError> {
     Ok(QueueSettings {
         max_attempts: from.small()?,
@@ -67,10 +67,10 @@ pub(crate) fn put_retry(out: &mut Vec<u8>, retry: &RetryPolicy) {
     put_varint(out, retry.max_ms);
 }
 
-/// Reads what [`put_retry`] wrote.
+/// Decodes what [`put_retry`] wrote.
 ///
 /// # Errors
-/// [`DecodeError`] when it is something else.
+/// [`DecodeError`] for malformed bytes.
 pub(crate) fn take_retry(from: &mut Reader<'_>) -> Result<RetryPolicy, DecodeError> {
     let backoff = match from.u8()? {
         0 => Backoff::Fixed,

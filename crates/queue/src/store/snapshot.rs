@@ -5,10 +5,9 @@
 //! blocks is a sequence of items, none of which crosses from one block to the next; `rows` has
 //! their layout. Little endian.
 //!
-//! Most items begin with their length. What a later version adds to one comes at its end, and
-//! further items come after all others: a reader that does not know them passes over them, and one
-//! that misses them takes what they stand for to be absent. A change of which that is not true is
-//! another version.
+//! Most items begin with their length. A later version adds to an item at its end, and adds items
+//! after all others: a reader that does not know them skips them, and one that misses them takes
+//! what they describe to be absent. A change that does not keep to this gets a new version number.
 
 mod rows;
 mod whole;
@@ -30,7 +29,7 @@ const VERSION: u32 = 1;
 /// A block is closed at this size, in bytes.
 const BLOCK_BYTES: usize = 128 << 10;
 
-/// No block is larger, in bytes.
+/// Maximum size of a block, in bytes.
 const BLOCK_BYTES_MAX: usize = 64 << 20;
 
 const WHAT: &str = "a snapshot of the queue";
@@ -39,17 +38,17 @@ const PREFIX: &str = "snapshot-";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotFile {
-    /// The first record that is not in it.
+    /// The first record after it.
     pub seq: Seq,
     /// Size of the file.
     pub file_bytes: u64,
 }
 
-/// Items on their way into blocks.
+/// Writes items in blocks.
 struct BlockWriter<W> {
     to: W,
     block: Vec<u8>,
-    /// An item, until its length is known.
+    /// Buffer for an item whose length is not known yet.
     item: Vec<u8>,
     written: u64,
 }
@@ -63,7 +62,7 @@ impl<W: Write> BlockWriter<W> {
         Ok(())
     }
 
-    /// Adds an item after its length.
+    /// Writes an item after its length.
     fn sized(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> std::io::Result<()> {
         let mut item = std::mem::take(&mut self.item);
         put(&mut item);
@@ -88,17 +87,17 @@ impl<W: Write> BlockWriter<W> {
     }
 }
 
-/// Items on their way out of blocks.
+/// Reads items from blocks.
 struct BlockReader<R> {
     from: R,
     block: Vec<u8>,
-    /// How much of the block has been read.
+    /// Offset of the next item in the block.
     at: usize,
     path: PathBuf,
 }
 
 impl<R: Read> BlockReader<R> {
-    /// Takes the next item.
+    /// Reads the next item.
     fn item<T>(
         &mut self,
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
@@ -112,7 +111,7 @@ impl<R: Read> BlockReader<R> {
         Ok(item)
     }
 
-    /// Takes the next item that begins with its length.
+    /// Reads the next item that begins with its length.
     fn sized<T>(
         &mut self,
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
@@ -120,7 +119,7 @@ impl<R: Read> BlockReader<R> {
         self.item(|reader| take(&mut reader.part()?))
     }
 
-    /// Whether there is no further item. What a later version adds to a snapshot comes at its end.
+    /// Whether there is no further item. Later versions add items at the end.
     fn is_at_end(&mut self) -> Result<bool, QueueError> {
         if self.at == self.block.len() {
             self.next_block()?;
@@ -152,8 +151,8 @@ fn path_of(directory: &Path, seq: Seq) -> PathBuf {
     directory.join(format!("{PREFIX}{:016x}", seq.0))
 }
 
-/// Writes an image of everything before record `seq` and makes it durable; older snapshots are
-/// deleted then. `holds` is called with every record that the image refers to.
+/// Writes a snapshot of everything before record `seq` and makes it durable; older ones are deleted
+/// then. `on_record` is called with every record that the snapshot refers to.
 ///
 /// # Errors
 /// [`QueueError::Io`]; what was there before is still there.
@@ -165,8 +164,8 @@ pub(crate) fn write(
 ) -> Result<SnapshotFile, QueueError> {
     let temporary = directory.join("snapshot.new");
     let written = write_file(&temporary, seq, image, holds).map_err(|error| {
-        // What is there takes room that may be what was missing. The next one replaces it
-        // otherwise.
+        // A partial file takes space that may be missing. If it cannot be removed, the next
+        // snapshot replaces it.
         let _ = std::fs::remove_file(&temporary);
         io("writing", &temporary)(error)
     })?;
@@ -196,8 +195,8 @@ fn write_file(
     Ok(file_bytes)
 }
 
-/// A file whose every block is durable before the next is written: all of it at once, at the end,
-/// would hold up the syncs of the log for as long as the disk takes to write a snapshot.
+/// A file that is synced after every block: one sync at the end would delay those of the log for as
+/// long as the disk takes to write a snapshot.
 struct IncrementallySyncedFile<'file>(&'file File);
 
 impl Write for IncrementallySyncedFile<'_> {
@@ -217,7 +216,7 @@ impl Write for IncrementallySyncedFile<'_> {
 /// Writes a snapshot; returns its size in bytes.
 ///
 /// # Errors
-/// Those of `to`.
+/// Those of the writer.
 pub fn put(
     mut to: impl Write,
     seq: Seq,
@@ -266,8 +265,7 @@ pub(crate) fn read(directory: &Path) -> Result<Option<(Seq, State, u64)>, QueueE
     Ok(Some((seq, State::restore(image), file_bytes)))
 }
 
-/// Reads one snapshot: the image of the state before the record it is returned with, and the size
-/// of the file.
+/// Reads one snapshot: the state before the record it is returned with, and the size of the file.
 ///
 /// # Errors
 /// As those of [`read`].
@@ -285,7 +283,7 @@ pub(crate) fn read_file(path: &Path) -> Result<(Seq, StateSnapshot, u64), QueueE
     }
 }
 
-/// What a snapshot that cannot be read is: damaged where it ends too early, or where the disk has
+/// Maps the error of a read: a snapshot is damaged where it ends too early, or where the disk has
 /// lost a part of it.
 fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> QueueError {
     let path = path.to_owned();
@@ -300,7 +298,7 @@ fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> QueueError {
     }
 }
 
-/// Reads what [`put`] wrote; `path` is where, for errors.
+/// Reads a snapshot; `path` is its file, for errors.
 ///
 /// # Errors
 /// As those of [`read`], and [`QueueError::DecodeError`] for bytes that are not what was written.

@@ -1,5 +1,5 @@
-//! What waits for a partition's next turns, tenant by tenant: a tenant that sends much delays its
-//! own requests, not those of others.
+//! Submissions that wait for a partition's next turns, tenant by tenant: a tenant that sends much
+//! delays its own requests, not those of others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use egret_base::{LimitExceeded, TenantUsage};
 
 use crate::worker::submission::{ASKING, NO_TENANT, Submission};
 
-/// New tasks and reports of one tenant before it is the next one's turn…
+/// New tasks and reports of one tenant before the next tenant's turn…
 const QUANTUM: usize = 256;
 
 /// …and bytes of their records.
@@ -32,8 +32,8 @@ impl TenantBufferQuota {
         }
     }
 
-    /// Takes a part of a tenant's share; what is more than the share is taken where nothing else of
-    /// the tenant waits, else it could never pass.
+    /// Reserves a part of a tenant's share. A request larger than the share is admitted when
+    /// nothing else of the tenant waits; otherwise it could never pass.
     pub(crate) fn take(&self, tenant: u32, bytes: usize) -> Result<(), LimitExceeded> {
         if tenant == NO_TENANT {
             return Ok(());
@@ -58,7 +58,7 @@ impl TenantBufferQuota {
         self.give_back(submission.tenant(), submission.held_bytes());
     }
 
-    /// So much waits no longer.
+    /// Releases bytes of a tenant.
     pub(crate) fn give_back(&self, tenant: u32, bytes: usize) {
         if tenant == NO_TENANT {
             return;
@@ -72,27 +72,27 @@ pub(crate) struct FairQueue {
     by_tenant: BTreeMap<u32, VecDeque<Submission>>,
     /// Tenants with waiting submissions; the first has its turn.
     turns: VecDeque<u32>,
-    /// How many of them are tenants.
+    /// Number of tenants with waiting submissions.
     tenants: usize,
-    /// What the first has had of its turn: items, and bytes of records.
+    /// What the first has used of its turn: items, and bytes of records.
     had: (usize, usize),
     items: usize,
     bytes: usize,
-    /// The tenant that came last, and when a tenant last came after another one.
+    /// The latest tenant, and when a tenant last came after another one.
     last: u32,
     contested_at: Option<Instant>,
 }
 
-/// Whether a line is that of a tenant.
+/// Whether a key of the queue stands for a tenant.
 fn is_of_tenant(line: u32) -> bool {
     !matches!(line, NO_TENANT | ASKING)
 }
 
-/// For how long tenants that take turns count as being there together.
+/// How long tenants that take turns count as active together.
 const CONTESTED: Duration = Duration::from_millis(100);
 
 impl FairQueue {
-    /// Whether several tenants are at work: turns are short then, as each waits for those of the
+    /// Whether several tenants are active: turns are short then, as each waits for those of the
     /// others.
     pub(crate) fn is_contested(&self) -> bool {
         let is_recent = || self.contested_at.is_some_and(|at| at.elapsed() < CONTESTED);
@@ -125,15 +125,14 @@ impl FairQueue {
         (self.items, self.bytes)
     }
 
-    /// Whether the next submission belongs to a turn that has `items` of at most `items_max`
-    /// already. One that is larger by itself gets a turn of its own while several tenants are at
-    /// work.
+    /// Whether the next submission fits a turn that has `items` of at most `items_max` already. One
+    /// that is larger by itself gets a turn of its own while several tenants are active.
     pub(crate) fn fits(&self, items: usize, items_max: usize) -> bool {
         let next = self.peek().map_or(0, Submission::weight);
         items < items_max && (items == 0 || !self.is_contested() || items + next <= items_max)
     }
 
-    /// The one that comes next.
+    /// The next submission.
     pub(crate) fn peek(&self) -> Option<&Submission> {
         self.by_tenant.get(self.turns.front()?)?.front()
     }

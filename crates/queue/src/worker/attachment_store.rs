@@ -1,8 +1,8 @@
 //! The store of attachments: `attachments/<two digits>/<task>/<lease>.<name>`.
 //!
-//! A file gets its name when it is whole and on disk. It is kept while its lease holds the task, or
-//! has completed it; else it is an orphan. Those that an ended lease may have left are looked for
-//! from time to time, and after a start among all that is there; nothing else walks over the files.
+//! A file gets its name when it is complete and on disk. It is kept while its lease holds the task,
+//! or has completed it; else it is an orphan. Orphans of ended leases are looked for from time to
+//! time, and after a start among all files; nothing else walks over the files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::error::{QueueError, io};
 use crate::model::TaskId;
 
-/// Begins the name of a file that is being written.
+/// Prefix of the name of a file that is being written.
 const UNFINISHED: &str = ".new-";
 
 pub(crate) struct AttachmentStore {
@@ -26,7 +26,7 @@ pub(crate) struct AttachmentStore {
     /// Limits of bytes for all tenants together, and for one.
     share: TenantShare,
     stored: Mutex<AttachmentUsage>,
-    /// Leases that may have left files: the task, the lease's token.
+    /// Leases that may have left files: the task and the lease's token.
     pub doubtful: Mutex<BTreeSet<(TaskId, u64)>>,
     /// Distinguishes files that are being written.
     uploads: AtomicU64,
@@ -40,21 +40,21 @@ impl std::fmt::Debug for AttachmentStore {
     }
 }
 
-/// Bytes of files, those that are being written included.
+/// Bytes of files, including those that are being written.
 #[derive(Default)]
 struct AttachmentUsage {
     all: u64,
     by_tenant: HashMap<Arc<str>, u64>,
     /// Owners of the tasks that have files.
     owners: HashMap<TaskId, Owner>,
-    /// How many times an owner was noted.
+    /// Number of changes of owners.
     notes: u64,
 }
 
 /// The tenant that owns a task.
 struct Owner {
     tenant: Arc<str>,
-    /// Number of the note that set it.
+    /// Number of the change that set it.
     note: u64,
 }
 
@@ -104,18 +104,18 @@ impl AttachmentStore {
         self.directory_of(id).join(format!("{UNFINISHED}{number}"))
     }
 
-    /// Notes that a lease may leave something behind.
+    /// Marks a lease that may leave files behind.
     pub(crate) fn doubt(&self, id: TaskId, token: u64) {
         lock(&self.doubtful).insert((id, token));
     }
 
-    /// Queues the files of a task that is gone for deletion.
+    /// Queues the files of a deleted task for deletion.
     pub(crate) fn forget(&self, id: TaskId) {
         // While the engine stops there is no receiver; the next start finds them.
         let _ = self.gone.send(id);
     }
 
-    /// Notes the tenant of a task, before there are files of it.
+    /// Sets the tenant of a task, before it has files.
     pub(crate) fn note_owner(&self, id: TaskId, tenant: &str) {
         let mut stored = lock(&self.stored);
         let known = stored.by_tenant.get_key_value(tenant);
@@ -162,8 +162,8 @@ impl AttachmentStore {
 
     /// Removes a task's directory, unless there is a file in it.
     fn remove_directory(&self, id: TaskId) {
-        // Every chunk of every upload needs what is stored, so the disk is waited for without it.
-        // An upload that creates the directory again meanwhile notes its owner again.
+        // Every chunk of every upload locks the usage, so the disk is accessed without the lock. An
+        // upload that creates the directory again meanwhile sets its owner again.
         let noted = |stored: &AttachmentUsage| stored.owners.get(&id).map(|owner| owner.note);
         let before = noted(&lock(&self.stored));
         if fs::remove_dir(self.directory_of(id)).is_err() {
@@ -175,7 +175,7 @@ impl AttachmentStore {
         }
     }
 
-    /// Names of the files that a lease has left.
+    /// Names of the files of a lease.
     pub(crate) fn names_of(&self, id: TaskId, token: u64) -> std::io::Result<Vec<String>> {
         let prefix = format!("{token:016x}.");
         let names = names_in(&self.directory_of(id))?.into_iter();
@@ -183,8 +183,8 @@ impl AttachmentStore {
         Ok(named.collect())
     }
 
-    /// Looks at everything that is there, before any attachment can be added. `tenant_of` returns
-    /// the tenant of a task.
+    /// Scans all files, before any attachment can be added. `tenant_of` returns the tenant of a
+    /// task.
     ///
     /// # Errors
     /// [`QueueError::Io`].
@@ -229,7 +229,7 @@ impl AttachmentStore {
                 }
             }
         }
-        // Refused unless it is empty.
+        // Fails unless it is empty.
         match id {
             Some(id) => self.remove_directory(id),
             None => drop(fs::remove_dir(directory)),
@@ -237,7 +237,7 @@ impl AttachmentStore {
         Ok(())
     }
 
-    /// Deletes what a lease has left, but not what is named in `kept`.
+    /// Deletes the files of a lease that are not named in `kept`.
     pub(crate) fn clear(&self, id: TaskId, token: u64, kept: &[String]) -> std::io::Result<()> {
         for name in self.names_of(id, token)? {
             if !kept.contains(&name) {
@@ -248,7 +248,7 @@ impl AttachmentStore {
         Ok(())
     }
 
-    /// Deletes everything of a task.
+    /// Deletes all files of a task.
     pub(crate) fn clear_all(&self, id: TaskId) -> std::io::Result<()> {
         let directory = self.directory_of(id);
         for name in names_in(&directory)? {
@@ -262,7 +262,7 @@ impl AttachmentStore {
 
     /// Deletes a file of a task, if it is there.
     pub(crate) fn remove(&self, id: TaskId, path: &Path) -> std::io::Result<()> {
-        // Once the file is gone, the directory may go with the note of its owner.
+        // Once the file is deleted, its directory and owner may be removed.
         let owner = lock(&self.stored).owner(id);
         let removed = fs::metadata(path).and_then(|known| {
             fs::remove_file(path)?;

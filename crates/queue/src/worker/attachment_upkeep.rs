@@ -1,5 +1,5 @@
-//! Deletes attachments that no task has any more: those of tasks that are gone, and what leases
-//! have left that are over.
+//! Deletes attachments that belong to no task any more: those of deleted tasks, and those of ended
+//! leases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,18 +14,17 @@ use crate::core::state::LeaseStatus;
 use crate::error::{QueueError, io};
 use crate::model::TaskId;
 
-/// How often ended leases are looked for.
+/// How often files of ended leases are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Leases that a partition is asked about at once.
+/// Leases in one query to a partition.
 const ASKED_MAX: usize = 1_000;
 
-/// Tasks whose files are deleted before anything else is done.
+/// Deleted tasks whose files are deleted in one step.
 const GONE_MAX: usize = 256;
 
 impl Queues {
-    /// Deletes the files of tasks that are gone, and of leases that are over, for as long as the
-    /// engine runs.
+    /// Deletes the files of deleted tasks and of ended leases, for as long as the engine runs.
     pub(super) fn begin_upkeep_of_shelf(&self) {
         let Some(mut gone) = lock(&self.inner.shelf.janitor).take() else {
             return;
@@ -73,7 +72,7 @@ impl Queues {
             .await
     }
 
-    /// Has something done to the files, where it may block.
+    /// Runs a closure on the files, where it may block.
     pub(crate) async fn on_shelf<R: Send + 'static>(
         &self,
         work: impl FnOnce(&AttachmentStore) -> std::io::Result<R> + Send + 'static,
@@ -84,10 +83,10 @@ impl Queues {
         done.await.map_err(|_| QueueError::Stopping)?
     }
 
-    /// Deletes what leases have left that are over.
+    /// Deletes the files of ended leases.
     ///
     /// # Errors
-    /// [`QueueError::Io`], and those of asking partitions.
+    /// [`QueueError::Io`], and those of a query to a partition.
     pub async fn sweep_attachments(&self) -> Result<(), QueueError> {
         let doubtful: Vec<(TaskId, u64)> =
             lock(&self.inner.shelf.doubtful).iter().copied().collect();
@@ -122,7 +121,7 @@ impl Queues {
                 LeaseStatus::Over => Vec::new(),
                 LeaseStatus::Completed => match self.any_task(id, Detail::Whole).await {
                     Ok(view) => view.attachments.into_iter().map(|one| one.name).collect(),
-                    // It has gone meanwhile.
+                    // It was deleted meanwhile.
                     Err(QueueError::TaskNotFound { .. }) => Vec::new(),
                     Err(error) => return Err(error),
                 },

@@ -1,6 +1,6 @@
-//! Telling others that a task has ended: by POST, signed, as often as it takes.
+//! Callbacks: a signed POST reports that a task has ended, retried until it succeeds.
 //!
-//! A callback is a task itself, made in the very step that ended the other one, in a queue that
+//! A callback is a task itself, made in the same step that ended the other one, in a queue that
 //! belongs to no tenant. So it survives what tasks survive, is retried as tasks are, and delays no
 //! other request.
 
@@ -47,7 +47,7 @@ const NAME: &str = "egret.callbacks";
 /// How long a lease of a callback lasts beyond its timeout, in milliseconds.
 const LEASE_MARGIN_MS: u64 = 20_000;
 
-/// Bytes of a result that a callback carries; of a longer one it says where to get it.
+/// Bytes of a result that a callback contains; for a longer one it contains the size.
 const RESULT_BYTES_MAX: usize = 64 << 10;
 
 /// A callback to be sent.
@@ -88,7 +88,7 @@ impl WorkSink for Sink {
             let Ok(private) = content::private(task.private) else {
                 continue;
             };
-            // Without a receiver the engine stops, and the lease expires. Credits bound what waits.
+            // Without a receiver the engine stops, and the lease expires. Credits bound the queue.
             let _ = self.0.send(Callback {
                 lease: task.lease,
                 attempt: task.attempt,
@@ -106,7 +106,7 @@ impl WorkSink for Sink {
     fn ended(&self, _: QueueError) {}
 }
 
-/// About a day of attempts, further and further apart.
+/// Retries for about a day, with growing delays.
 fn settings(timeout_ms: u64) -> QueueSettings {
     let kept = Retention {
         age_ms: 3_600_000,
@@ -121,7 +121,7 @@ fn settings(timeout_ms: u64) -> QueueSettings {
             jitter: Jitter::Equal,
         },
         lease_ms: timeout_ms + LEASE_MARGIN_MS,
-        // The keys are tenants, which only take turns.
+        // The keys are tenants, which take turns without a limit.
         key_concurrency: 0,
         completed: kept,
         dead: Retention {
@@ -134,7 +134,7 @@ fn settings(timeout_ms: u64) -> QueueSettings {
 }
 
 impl Queues {
-    /// Begins to send callbacks, those of before included.
+    /// Starts to send callbacks, including those from before.
     pub(super) async fn begin_callbacks(&self) -> Result<(), QueueError> {
         let config = &self.inner.config;
         let timeout = config.callback_timeout;
@@ -211,7 +211,7 @@ struct Failure {
 }
 
 impl CallbackSender {
-    /// Sends a callback and reports the outcome. Returns how the receiver took it.
+    /// Sends a callback and records the outcome. Returns how the receiver responded.
     async fn send(&self, callback: &Callback) -> Delivery {
         let body = self.body(callback).await;
         let begun = Instant::now();
@@ -229,7 +229,7 @@ impl CallbackSender {
             Err(text) => (
                 Delivery::Unanswered(text.clone()),
                 CallbackOutcome::Unanswered,
-                // A name may stand for another address the next time.
+                // A name may resolve to another address the next time.
                 Some(Failure {
                     text,
                     permanent: false,
@@ -247,7 +247,7 @@ impl CallbackSender {
         delivery
     }
 
-    /// Posts a callback: what the receiver says to it, or why it says nothing.
+    /// Posts a callback. Returns the receiver's verdict, or why there is none.
     async fn attempt(
         &self,
         callback: &Callback,
@@ -277,7 +277,7 @@ impl CallbackSender {
         }
         Ok(Err(Failure {
             text: format!("the receiver answered {}", answer.status_text()),
-            // It is said to be gone for good.
+            // The receiver is gone permanently.
             permanent: answer.status() == 410,
         }))
     }
@@ -292,8 +292,7 @@ impl CallbackSender {
         }
     }
 
-    /// Body of the request: the task as it is, or, where its retention is over, what is still known
-    /// of it.
+    /// Body of the request: the task, or the remaining facts if its retention is over.
     async fn body(&self, callback: &Callback) -> String {
         let known = self.queues.any_task(callback.about, Detail::Whole).await;
         match known {
@@ -357,8 +356,8 @@ fn told(view: &TaskView, tenant: &str, delivery: u16) -> String {
     body.to_string()
 }
 
-/// The key of one tenant, so that its receivers can forge nothing for those of others:
-/// HMAC-SHA-256 of `egret callback key:<tenant>` with the key of all.
+/// The key of one tenant, so that its receivers cannot forge callbacks of others: HMAC-SHA-256 of
+/// `egret callback key:<tenant>` with the engine's key.
 fn of_tenant(key: &[u8; 32], tenant: &str) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(b"egret callback key:");
@@ -367,7 +366,7 @@ fn of_tenant(key: &[u8; 32], tenant: &str) -> [u8; 32] {
 }
 
 impl Queues {
-    /// What the callbacks of a tenant are signed with, as 64 hexadecimal digits.
+    /// The key that signs the callbacks of a tenant, as 64 hexadecimal digits.
     ///
     /// # Errors
     /// When its file cannot be read or made.
@@ -398,8 +397,8 @@ impl EngineState {
         Ok(key)
     }
 
-    /// Notes for later starts that there is a key, and says so when one is new although there was
-    /// another.
+    /// Records for later starts that there is a key, and reports when a new one replaces a lost
+    /// one.
     fn remember_callback_key(&self, is_new: bool) {
         let remembered = KnownParts::read(&self.directory).and_then(|known| {
             if is_new && known.number(KEY_FILE).is_some() {

@@ -1,10 +1,10 @@
-//! Chains: tasks that are made all together or not at all.
+//! Chains: tasks that are all enqueued or none.
 //!
 //! A chain goes to one partition, where it is one command of one commit. Keys may forbid that:
-//! tasks with the same ordering or unique key meet in the partition of the key. Such a chain is
-//! first written to a file ([`crate::store::chain`]) and is a promise from then on: its tasks are
+//! tasks with the same ordering or unique key belong to the partition of the key. Such a chain is
+//! first written to a file ([`crate::store::chain`]) and is promised from then on: its tasks are
 //! made in order, each under an origin of its own so that making one twice has no effect, and a
-//! start of the engine goes on where a crash has interrupted it, before anything else is answered.
+//! start of the engine finishes an interrupted chain before it answers requests.
 
 mod validate;
 
@@ -33,18 +33,18 @@ use crate::worker::queues::Queues;
 use crate::worker::sinks::{EnqueueReceipt, ProduceSink};
 use crate::worker::submission::{EnqueueBatch, Grouping, Item, Submission};
 
-/// The wait before a promised task is handed over again to a partition without room.
+/// The wait before a promised task is submitted again to a full partition.
 const PROMISE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A task of a chain.
 pub struct ChainTask<'a> {
     /// Queue that the task goes to.
     pub queue: Arc<QueueHandle>,
-    /// What it is, with the tasks outside of the chain that it waits for.
+    /// The task, with the tasks outside of the chain that it waits for.
     pub task: NewTask<'a>,
-    /// Places of the tasks of the chain that it waits for.
+    /// Indexes of the tasks of the chain that it waits for.
     pub links: Vec<usize>,
-    /// What it was made from elsewhere, and for how many milliseconds that is remembered.
+    /// Key of what it was made from, and for how many milliseconds that is remembered.
     pub origin: Option<(&'a str, u64)>,
 }
 
@@ -58,7 +58,7 @@ pub struct ChainRefusal {
 }
 
 impl ChainRefusal {
-    /// What the answer says of the task at `place`.
+    /// The error for the task at this index.
     pub fn of(&self, place: usize) -> QueueError {
         let passes = self.error.retryable() || self.error.kind() == Kind::LimitReached;
         match self.task {
@@ -82,7 +82,7 @@ impl From<QueueError> for ChainRefusal {
 
 struct EncodedChain {
     tenant: u32,
-    /// Each after those it waits for; numbered by their places in the chain.
+    /// Each after those it waits for; numbered by their indexes in the chain.
     items: Vec<Item>,
     links: Vec<Vec<u32>>,
     bytes: Vec<u8>,
@@ -101,7 +101,7 @@ impl Queues {
         self.enqueue_chain_within(tasks, &Arc::default()).await
     }
 
-    /// Makes every task of a chain, or none, and holds its room in flight until all of them are
+    /// Makes every task of a chain, or none, and holds the permit in flight until all of them are
     /// answered, whether or not the caller waits for it.
     ///
     /// # Errors
@@ -184,8 +184,8 @@ impl Queues {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// Writes the chain down and makes its tasks. No queue changes meanwhile, so that none of them
-    /// is refused after it was promised.
+    /// Writes the chain to a file and makes its tasks. The definitions of queues are locked
+    /// meanwhile, so that no task is refused after it was promised.
     async fn promise_chain(
         &self,
         laid_out: EncodedChain,
@@ -218,7 +218,7 @@ impl Queues {
         .await
     }
 
-    /// Whether a chain was being made when everything ended.
+    /// Whether a chain was interrupted by the end of the last run.
     pub(crate) fn are_chains_left(&self) -> Result<bool, QueueError> {
         Ok(!self.chains_left()?.is_empty())
     }
@@ -229,7 +229,7 @@ impl Queues {
         Ok(listed.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// Makes what is missing of chains that the last run has promised.
+    /// Makes the missing tasks of chains that the last run has promised.
     pub(crate) async fn finish_chains(&self) -> Result<(), QueueError> {
         for path in self.chains_left()? {
             let file = std::fs::read(&path).map_err(io("reading", &path))?;
@@ -248,9 +248,9 @@ impl Queues {
     }
 }
 
-/// Removes the file of a chain that is made.
+/// Removes the file of a finished chain.
 async fn forget(path: &Path) {
-    // Left over, it is read at the next start, and changes nothing.
+    // A leftover file is read at the next start, and changes nothing.
     if let Err(error) = tokio::fs::remove_file(path).await {
         let reason = format_args!("{}: {error}", path.display());
         let message = "cannot remove the file of a finished chain";
@@ -258,8 +258,8 @@ async fn forget(path: &Path) {
     }
 }
 
-/// Puts the tasks without a key where the first with one is. Without any the chain goes anywhere,
-/// and one that was made from elsewhere always to the same place.
+/// Puts the tasks without a key into the partition of the first with one. A chain without keys goes
+/// to any partition, or by its origin always to the same one.
 fn place_chain(enqueues: &Enqueues<'_>, items: &mut [Item]) {
     let is_pinned = |item: &Item| item.key != 0 || item.unique.is_some();
     let first = items.iter().find(|item| is_pinned(item)).or(items.first());
@@ -291,7 +291,7 @@ fn members_of(laid_out: &EncodedChain, number: u64) -> Vec<Member> {
 
 type Outcome = (u64, Result<EnqueueReceipt, QueueError>);
 
-/// What of a chain one partition makes at once.
+/// Tasks of a chain that one partition makes at once.
 struct ChainPart {
     tenant: u32,
     grouping: Grouping,
@@ -301,7 +301,7 @@ struct ChainPart {
     in_flight: Arc<InFlightPermit>,
 }
 
-/// A task of a chain as its partition is asked about it, before the chain is promised.
+/// A task of a chain, checked with its partition before the chain is promised.
 struct PromisedTask {
     queue: u32,
     keys: [Option<(u128, u64)>; 2],
@@ -358,7 +358,7 @@ impl EngineState {
         }
     }
 
-    /// Whether every partition of a chain takes its part in.
+    /// Checks that every partition accepts its part of a chain.
     async fn check_promise(&self, laid_out: &EncodedChain) -> Result<(), QueueError> {
         let mut parts: BTreeMap<usize, Vec<PromisedTask>> = BTreeMap::new();
         for (item, links) in laid_out.items.iter().zip(&laid_out.links) {
@@ -436,7 +436,7 @@ impl EngineState {
                     tokio::time::sleep(PROMISE_PAUSE).await;
                 }
                 // Its queue was deleted while Egret did not run: what waits for it is cancelled, as
-                // if the task had gone with the queue.
+                // if the task had been deleted with the queue.
                 Err(QueueError::QueueNotFound { .. } | QueueError::Draining) => {
                     return Ok(EnqueueReceipt {
                         id: TaskId::from_bytes([0; 16]),

@@ -1,7 +1,7 @@
 //! Queues by name: looking them up, making them, and changing their settings.
 //!
-//! Partition 0 knows every queue first and loses it last; the others follow, and what a crash left
-//! undone between them is done at the next start.
+//! A queue is created in partition 0 first and deleted there last. What a crash left undone in the
+//! other partitions is completed at the next start.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::error::QueueError;
 use crate::model::{QueueSettings, TaskState};
 
 impl Queues {
-    /// The queue of this name; one that does not exist is made where the settings say so.
+    /// The queue of this name, created if it does not exist and the settings allow it.
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`], and those of [`Queues::put_queue`].
@@ -40,7 +40,7 @@ impl Queues {
             .await
     }
 
-    /// The queue of this name, which must be there.
+    /// The queue of this name, which must exist.
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`].
@@ -64,7 +64,7 @@ impl Queues {
         queues.get(tenant)?.get(name).cloned()
     }
 
-    /// Makes a queue, or changes the settings of one that exists.
+    /// Creates a queue, or changes the settings of one that exists.
     ///
     /// # Errors
     /// [`QueueError::Invalid`] for a name or a setting; [`QueueError::Limit`] for one queue too
@@ -103,7 +103,7 @@ impl Queues {
         .await
     }
 
-    /// Tells every partition of a queue, `known` or new.
+    /// Defines a queue in every partition.
     async fn define_all(
         &self,
         known: Option<Arc<QueueHandle>>,
@@ -113,7 +113,7 @@ impl Queues {
     ) -> Result<Arc<QueueHandle>, QueueError> {
         let id = match &known {
             Some(queue) => queue.id,
-            // Whatever becomes of it, no other queue gets the same.
+            // The id is never given to another queue, even if this fails.
             None => self.inner.next_queue.fetch_add(1, Ordering::AcqRel) as u32,
         };
         if known.is_some() && is_limited(&settings) {
@@ -141,8 +141,8 @@ impl Queues {
         Ok(queue)
     }
 
-    /// Tells the limits of a queue how many of its tasks are leased in each partition, before a new
-    /// limit is in force in one of them.
+    /// Publishes how many tasks of a queue are leased in each partition, before a new limit takes
+    /// effect in one of them.
     async fn note_leased(&self, id: u32) -> Result<(), QueueError> {
         for partition in 0..self.inner.partitions()?.len() {
             let limits = self.inner.limits.clone();
@@ -156,7 +156,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Has the first partitions forget a queue that others have not heard of.
+    /// Deletes a queue from the first partitions after a failed creation.
     async fn undefine(&self, id: u32, partitions: usize) {
         for partition in (0..partitions).rev() {
             let asked = self.inner.ask(partition, move |turn| {
@@ -170,7 +170,7 @@ impl Queues {
         }
     }
 
-    /// The queues of all tenants, and of one.
+    /// Numbers of queues of all tenants, and of one.
     fn count_queues(&self, tenant: &str) -> (u64, u64) {
         let queues = read_lock(&self.inner.queues);
         let all = queues.values().map(HashMap::len).sum::<usize>();
@@ -178,7 +178,7 @@ impl Queues {
         (all as u64, own as u64)
     }
 
-    /// Tells a partition of a queue. Each keeps its share of the tasks that have ended.
+    /// Defines a queue in a partition. Each keeps its share of the tasks that have ended.
     pub(crate) async fn define(
         &self,
         partition: usize,
@@ -200,7 +200,7 @@ impl Queues {
         Ok(put.await??)
     }
 
-    /// From here on the queue is found by its name.
+    /// Registers the handle of a queue under its name.
     pub(crate) fn note_handle(&self, queue: Arc<QueueHandle>) {
         let mut queues = write_lock(&self.inner.queues);
         let of_tenant = queues.entry(queue.tenant.clone()).or_default();

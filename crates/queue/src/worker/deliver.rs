@@ -1,5 +1,4 @@
-//! From a claim to what its worker gets: contents are read from the log and handed to the worker's
-//! sink.
+//! Delivery of claimed tasks: contents are read from the log and passed to the worker's sink.
 
 use egret_base::{CodedError, condition};
 use egret_log::{LogError, LogReader, Seq};
@@ -11,10 +10,10 @@ use crate::store::{content, record};
 use crate::worker::session::WorkSession;
 use crate::worker::sinks::{CallbackSubject, TaskAssignment};
 
-/// Tasks of which the contents are read together, at most…
+/// Tasks whose contents are read together, at most…
 const READ_MAX: usize = 64;
 
-/// …and bytes of their records, but for the last one.
+/// …and bytes of their records, except for the last one.
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes fetched from disk in one turn for workers that get tasks now, and again for those that
@@ -22,11 +21,12 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// anything.
 const FETCHED_BYTES_MAX: u64 = 1 << 20;
 
-/// Of that for one worker, but for the last read, so that one whose tasks are in memory need not
-/// wait for one whose are not.
+/// Part of that for one worker, except for the last read, so that one whose tasks are in memory
+/// need not wait for one whose tasks are on disk.
 const FETCHED_BYTES_EACH: u64 = 128 << 10;
 
-/// How much may still be fetched. What other threads fetch from the same log counts too.
+/// Position up to which records may be fetched, in fetched bytes of the log, including those of
+/// other threads.
 pub(super) struct Budget(u64);
 
 impl Budget {
@@ -34,7 +34,7 @@ impl Budget {
         Self(reader.fetched_bytes().saturating_add(FETCHED_BYTES_MAX))
     }
 
-    /// What one worker may use of it.
+    /// The part that one worker may use.
     fn share(&self, reader: &impl LogReader) -> Self {
         Self(self.0.min(reader.fetched_bytes() + FETCHED_BYTES_EACH))
     }
@@ -44,10 +44,10 @@ impl Budget {
     }
 }
 
-/// What became of tasks that were to be pushed.
+/// Result of a push.
 #[derive(Default)]
 pub(super) struct PushResult {
-    /// So many are not to be pushed any more.
+    /// Number of tasks that are not to be pushed any more.
     pub count: usize,
     /// Why the next one could not be read just now.
     pub stuck: Option<LogError>,
@@ -62,7 +62,7 @@ pub(super) fn lease(claimed: &ClaimedTask) -> Lease {
 }
 
 /// Pushes tasks until the worker can take no more, or its share of the budget is spent; at least
-/// one, if it can take it.
+/// one, if the worker can take it.
 pub(super) fn push(
     state: &State,
     reader: &impl LogReader,
@@ -103,7 +103,7 @@ fn push_some(
                 bytes += record.len();
                 contents.push((one, record));
             }
-            // For want of open files, say: nothing is wrong with the task.
+            // For example for want of open files: nothing is wrong with the task.
             Err(error) if error.retryable() => {
                 pushed.stuck = Some(error);
                 break;
@@ -143,7 +143,7 @@ fn assigned<'a>(
             task: state.id(about.task),
             state: about.state,
             queue: queue.map_or("", |queue| &*queue.name),
-            // The queue may have gone before.
+            // The queue may have been deleted before.
             tenant: match state.tenant_of_shared(one.record) {
                 Some(tenant) => tenant,
                 None => queue.map_or("", |queue| &*queue.tenant),
@@ -167,7 +167,7 @@ fn assigned<'a>(
     })
 }
 
-/// A task's record is lost; every attempt at the task meets it.
+/// Reports that a task's record is lost, which every attempt will find.
 fn damaged(reason: std::fmt::Arguments<'_>) {
     let message = "cannot read the content of a task";
     condition::occur("queue_contents_damaged", "tasks", reason, message);

@@ -1,10 +1,10 @@
-//! Which addresses callbacks may have: those that requests of Egret may go to, without credentials.
+//! Checks the URLs of callbacks: allowed destinations, without credentials.
 
 use egret_outgoing::Destinations;
 
 use crate::error::QueueError;
 
-/// Refuses what is no address of a callback.
+/// Refuses a URL that callbacks cannot use.
 ///
 /// # Errors
 /// [`QueueError::Invalid`].

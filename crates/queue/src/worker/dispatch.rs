@@ -1,4 +1,4 @@
-//! Which worker gets which queue's tasks.
+//! Dispatch of ready tasks to workers.
 
 mod push;
 
@@ -31,7 +31,7 @@ pub(crate) struct Push {
     pub claimed: Range<usize>,
 }
 
-/// The workers that a partition knows.
+/// The workers of a partition, and the queues that have tasks for them.
 pub(crate) struct Dispatcher {
     /// Which partition this is.
     partition: usize,
@@ -39,25 +39,26 @@ pub(crate) struct Dispatcher {
     precedence: Precedence,
     /// Queues that have limits, as of their last turn.
     limited: BTreeSet<u32>,
-    /// When to look at queues again that had no permit, in Unix milliseconds.
+    /// When queues without a permit are tried again, in Unix milliseconds.
     again: BTreeSet<(u64, u32)>,
-    /// Workers with room by queue; the first has its turn.
+    /// Workers with credits by queue; the first has its turn.
     sessions: BTreeMap<u32, VecDeque<Arc<WorkSession>>>,
-    /// Queues of which something may be handed out.
+    /// Queues that may have tasks to hand out.
     considered: BTreeSet<u32>,
-    /// Those that claims know of.
+    /// Ready queues, for claims.
     ready: Arc<ReadyQueues>,
     /// Sessions that hold a lease, by its token.
     holders: HashMap<u64, Arc<WorkSession>, BuildHasherDefault<TokenHasher>>,
-    /// Tasks of workers that could take no more when those were handed out.
+    /// Tasks of workers that could take no more when the tasks were handed out.
     late: Vec<(Arc<WorkSession>, VecDeque<ClaimedTask>)>,
-    /// Some of them can: reading their tasks would have held up the others.
+    /// Whether some of them can be delivered now: reading their tasks would have delayed other
+    /// workers.
     cut_short: bool,
-    /// The content of some could not be read in the last turn.
+    /// Whether the content of some could not be read in the last turn.
     unreadable: Condition,
-    /// Where the round of queues goes on.
+    /// Where the next round of queues begins.
     next_queue: u32,
-    /// Partitions to be notified of workers that have room again.
+    /// Partitions to be notified of workers that have credits again.
     roomy: Vec<(usize, Arc<WorkSession>)>,
 }
 
@@ -106,7 +107,7 @@ impl Dispatcher {
         }
     }
 
-    /// A worker that was not counted on has room.
+    /// Adds a worker that has credits.
     pub(crate) fn attach(&mut self, session: &Arc<WorkSession>) {
         for (queue, _) in &session.queues {
             let sessions = self.sessions.entry(*queue).or_default();
@@ -115,7 +116,7 @@ impl Dispatcher {
         }
     }
 
-    /// A worker that has no room is not counted on until it says otherwise.
+    /// Removes a worker without credits, until it announces new ones.
     fn put_aside(&mut self, session: &Arc<WorkSession>) {
         for (queue, _) in &session.queues {
             if let Some(sessions) = self.sessions.get_mut(queue) {
@@ -123,20 +124,20 @@ impl Dispatcher {
             }
         }
         session.become_unknown(self.partition);
-        // It may have said so just before.
+        // It may have announced some just before.
         if session.has_credits() && session.register_with(self.partition) {
             self.attach(session);
         }
     }
 
-    /// A worker takes what there is in this turn.
+    /// Adds a worker that takes ready tasks in this turn only.
     pub(crate) fn attach_once(&mut self, session: &Arc<WorkSession>) {
         if session.register_with(self.partition) {
             self.attach(session);
         }
     }
 
-    /// Those workers have got what there was: nothing more is pushed to them.
+    /// Ends the sessions of claims: nothing more is pushed to them.
     pub(crate) fn detach_once(&mut self, sessions: &mut Vec<Arc<WorkSession>>) {
         for session in sessions.drain(..) {
             session.close();
@@ -144,8 +145,8 @@ impl Dispatcher {
         }
     }
 
-    /// A worker is gone. Its leases stay until they expire, but for those of which it never saw the
-    /// task.
+    /// Removes a worker. Its leases stay until they expire, except those whose tasks it never
+    /// received.
     pub(crate) fn detach(&mut self, session: &Arc<WorkSession>, turn: &mut BatchTurn<'_>) {
         self.put_aside(session);
         for (queue, _) in &session.queues {
@@ -156,7 +157,7 @@ impl Dispatcher {
         self.release_late(session, turn);
     }
 
-    /// Takes tasks back that a worker has not seen.
+    /// Releases the tasks that a worker has not received.
     pub(crate) fn release_late(&mut self, session: &Arc<WorkSession>, turn: &mut BatchTurn<'_>) {
         let unseen = self
             .late
@@ -168,7 +169,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a task back that its worker has not seen; the attempt does not count.
+    /// Releases a task that its worker has not received; the attempt does not count.
     fn release(&mut self, claimed: &ClaimedTask, turn: &mut BatchTurn<'_>) {
         self.forget(claimed.token);
         let held = TaskReport {
@@ -187,7 +188,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes tasks back that a slow worker will hardly see in time: half of their lease is over.
+    /// Releases tasks that a slow worker will hardly receive in time: half of their lease is over.
     fn release_overdue(&mut self, turn: &mut BatchTurn<'_>) {
         let now_ms = turn.now.as_millis_unsigned();
         let mut overdue = Vec::new();
@@ -196,7 +197,7 @@ impl Dispatcher {
             while let Some(claimed) = waiting.pop_front_if(|one| half_ms(one) <= now_ms) {
                 overdue.push(claimed);
             }
-            // Its room is as it was, and partitions may have found none.
+            // Its credits are returned, and partitions may have found none.
             let back = u32::try_from(overdue.len() - before).unwrap_or(u32::MAX);
             if back > 0 && session.add_credits(back) {
                 let partitions = session.become_known_to_all().into_iter();
@@ -210,7 +211,7 @@ impl Dispatcher {
         }
     }
 
-    /// Something of this queue may be handed out; it may have other limits than before.
+    /// Adds a queue that may have tasks to hand out, or new limits.
     pub(crate) fn consider(&mut self, queue: u32, state: &State) {
         self.watch_limits(queue, state);
         self.considered.insert(queue);
@@ -237,7 +238,7 @@ impl Dispatcher {
         }
     }
 
-    /// The partition's time moves by so much, and with it what is waited for here.
+    /// Shifts the times that are waited for, after a step of the clock.
     pub(crate) fn step(&mut self, by_ms: i64) {
         self.precedence.step();
         let again = std::mem::take(&mut self.again).into_iter();
@@ -257,7 +258,7 @@ impl Dispatcher {
         again.into_iter().chain(late.map(half_ms)).min()
     }
 
-    /// A queue may have limits: how many of its tasks are leased is noted from here on.
+    /// From here on the leased tasks of a queue with limits are counted.
     pub(crate) fn watch_limits(&mut self, queue: u32, state: &State) {
         let row = state.queue_with(queue);
         if row.is_some_and(|row| is_limited(&row.settings)) {
@@ -265,15 +266,15 @@ impl Dispatcher {
         }
     }
 
-    /// Claims are to know of a queue's tasks from before.
+    /// Lets claims know of a queue's ready tasks from before the start.
     pub(crate) fn note_ready(&mut self, queue: u32, state: &State) {
         if state.queue_with(queue).is_some_and(Queue::has_turn) {
             self.ready.add(std::iter::once(queue));
         }
     }
 
-    /// Notes how many tasks of limited queues are leased. Returns the partitions that may have a
-    /// permit now, each with its queue.
+    /// Publishes how many tasks of limited queues are leased. Returns the partitions that may have
+    /// a permit now, each with its queue.
     pub(crate) fn update_leased_counts(&mut self, state: &State) -> Vec<(usize, u32)> {
         let mut freed = Vec::new();
         self.limited.retain(|queue| {
@@ -286,20 +287,21 @@ impl Dispatcher {
         freed
     }
 
-    /// Notes ranks that have risen: see [`Precedence::note_rises`].
+    /// Publishes ranks that have risen. Queues for which this partition need not yield any more
+    /// become candidates.
     pub(crate) fn note_rises(&mut self, state: &State) {
         self.considered.extend(self.precedence.note_rises(state));
     }
 
-    /// Notes ranks that have fallen: see [`Precedence::note_falls`].
+    /// Publishes ranks that have fallen. Returns the partitions that need not yield any more.
     pub(crate) fn note_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
         self.precedence.note_falls(state)
     }
 
-    /// Nothing can be handed out for now: no other partition yields to this one.
+    /// Withdraws all ranks while nothing can be handed out: no other partition yields to this one.
     pub(crate) fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
         let withdrawn = self.precedence.withdraw();
-        // Their ranks are noted again when something can be handed out.
+        // Their ranks are published again when something can be handed out.
         self.considered
             .extend(withdrawn.iter().map(|(_, queue)| *queue));
         withdrawn
@@ -317,9 +319,9 @@ impl Dispatcher {
         }
     }
 
-    /// Claims what can be handed out to workers that have room, as long as the turn has claimed
-    /// fewer than `tasks_max` and has fewer than `room_bytes` of records: one push of each queue in
-    /// turn, so that none waits for another's backlog.
+    /// Claims ready tasks for workers with credits, as long as the turn has claimed fewer than
+    /// `tasks_max` and has fewer bytes of records than its limit: one push of each queue in turn,
+    /// so that none waits for another's backlog.
     pub(crate) fn dispatch(
         &mut self,
         turn: &mut BatchTurn<'_>,
@@ -354,13 +356,13 @@ impl Dispatcher {
         }
     }
 
-    /// Whether tasks are to be handed out or pushed in the next turn, whatever comes.
+    /// Whether the next turn has tasks to hand out or push, even without a request.
     pub(crate) fn has_more(&self) -> bool {
         self.cut_short || !self.considered.is_empty()
     }
 
-    /// Hands up to `most` tasks of a queue to the worker whose turn it is; false when nothing is
-    /// left or no worker has room.
+    /// Hands up to `tasks_max` tasks of a queue to the worker whose turn it is; false when no task
+    /// or no credit is left.
     fn hand_out_one(
         &mut self,
         queue: u32,
@@ -437,7 +439,7 @@ impl Dispatcher {
             .extend(partitions.map(|partition| (partition, session.clone())));
     }
 
-    /// Partitions that found no room for a worker that has some again, since it was last asked.
+    /// Partitions that found no credits of a worker that has some again, since the last call.
     pub(crate) fn sessions_with_credit(&mut self) -> Vec<(usize, Arc<WorkSession>)> {
         std::mem::take(&mut self.roomy)
     }

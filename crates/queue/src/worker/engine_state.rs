@@ -1,4 +1,4 @@
-//! The state of a running engine, which all its handles share, and the way to its partitions.
+//! The state of a running engine, shared by its handles, and access to its partitions.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -32,7 +32,7 @@ pub(crate) struct EngineState {
     pub entropy: Arc<dyn Entropy>,
     /// Where callbacks may go.
     pub destinations: Destinations,
-    /// Known since the start.
+    /// Set at the start.
     pub partitions: Arc<OnceLock<Vec<Arc<PartitionHandle>>>>,
     pub metrics: Arc<Metrics>,
     /// Limits that hold over all partitions.
@@ -45,22 +45,22 @@ pub(crate) struct EngineState {
     pub schedules: Mutex<ScheduleLocations>,
     /// The task that sends callbacks.
     pub callbacks: Mutex<Option<tokio::task::JoinHandle<()>>>,
-    /// Their key cannot be read, or was lost and made anew.
+    /// Condition of a callback key that cannot be read, or was lost and replaced.
     pub callback_key_lost: Condition,
-    /// Held while the key of callbacks is read, or made.
+    /// Held while the key of callbacks is read or created.
     pub callback_key_access: Mutex<()>,
     /// The store of attachments.
     pub shelf: Arc<AttachmentStore>,
     /// The task that deletes them.
     pub shelf_upkeep: Mutex<Option<tokio::task::JoinHandle<()>>>,
-    /// One queue is made at a time.
+    /// Held while a queue, a schedule or a chain is changed: one at a time.
     pub making: Arc<tokio::sync::Mutex<()>>,
     pub next_queue: AtomicU64,
-    /// Spreads tasks without a key.
+    /// Distributes tasks without a key.
     pub next_partition: AtomicU64,
-    /// What a partition takes in of tasks.
+    /// Limits on the tasks of a partition.
     pub task_shares: OnceLock<TaskShares>,
-    /// What calls of each tenant have in flight.
+    /// Calls in flight by tenant.
     pub in_flight: InFlight,
     pub stopping: AtomicBool,
 }
@@ -71,7 +71,7 @@ impl EngineState {
         known.map(Vec::as_slice).ok_or(QueueError::Stopping)
     }
 
-    /// The partitions that take something in.
+    /// The partitions that accept submissions.
     ///
     /// # Errors
     /// Why there is none.
@@ -86,14 +86,14 @@ impl EngineState {
         }
     }
 
-    /// The partitions that have failed while others go on.
+    /// The partitions that have failed while others run.
     pub(crate) fn failed(&self) -> Vec<usize> {
         let partitions = self.partitions().unwrap_or_default();
         let failed = (0..partitions.len()).filter(|at| partitions[*at].failure.get().is_some());
         failed.collect()
     }
 
-    /// Insists that every partition runs: a change of queues is made in all of them or in none.
+    /// Fails unless every partition runs: a change of queues is made in all of them or in none.
     pub(crate) fn require_all(&self) -> Result<(), QueueError> {
         match self.failed().first() {
             Some(partition) => Err(self.why_ended(*partition)),
@@ -101,13 +101,13 @@ impl EngineState {
         }
     }
 
-    /// Which partition has a shard.
+    /// The partition of a shard.
     pub(crate) fn partition_of(&self, shard: u16) -> Result<usize, QueueError> {
         let count = self.partitions()?.len();
         Ok((usize::from(shard) * count) >> SHARD_BITS)
     }
 
-    /// Hands something to a partition.
+    /// Submits a request to a partition.
     pub(crate) fn submit(
         &self,
         partition: usize,
@@ -126,13 +126,13 @@ impl EngineState {
         })
     }
 
-    /// Tells a partition something that it must hear of, whatever waits for it.
+    /// Submits what a partition must receive, regardless of limits.
     pub(crate) fn tell(&self, partition: usize, submission: Submission) -> Result<(), QueueError> {
         let pushed = self.partitions()?[partition].inbox.push_always(submission);
         pushed.map_err(|_| self.why_ended(partition))
     }
 
-    /// Why a partition takes nothing in.
+    /// Why a partition accepts nothing.
     pub(crate) fn why_ended(&self, partition: usize) -> QueueError {
         let partitions = self.partitions.get();
         let failure = partitions.and_then(|all| all[partition].failure.get());
@@ -143,7 +143,7 @@ impl EngineState {
         }
     }
 
-    /// What callers and operators read of a partition that an error keeps from working.
+    /// The error that callers and operators see for a partition that cannot work.
     pub(crate) fn unusable(&self, partition: usize, error: &QueueError) -> QueueError {
         let reason = egret_base::error::chain(error);
         let data_dir = self.directory.parent().unwrap_or(&self.directory);
@@ -153,7 +153,7 @@ impl EngineState {
         }
     }
 
-    /// Has something done in a partition's turn; returns when that is committed.
+    /// Runs a job in a partition's turn; returns its result when the turn is committed.
     pub(crate) async fn ask<R: Send + 'static>(
         &self,
         partition: usize,
@@ -172,7 +172,7 @@ impl EngineState {
             .unwrap_or_else(|_| Err(self.why_ended(partition)))
     }
 
-    /// What each of so many partitions takes in.
+    /// Limits on the tasks of each of so many partitions.
     pub(crate) fn task_shares(&self, partitions: usize) -> &TaskShares {
         let shares = || task_shares(&self.config, partitions, volume_bytes(&self.directory));
         self.task_shares.get_or_init(shares)
@@ -183,7 +183,7 @@ impl EngineState {
         let Ok(partitions) = self.partitions() else {
             return Readiness::NotReady("starting".to_owned());
         };
-        // While some run, the others are listed as failed parts.
+        // While some run, the others are reported as failed parts.
         if partitions.iter().any(|one| !one.inbox.is_closed()) {
             return Readiness::Ready;
         }
@@ -195,7 +195,7 @@ impl EngineState {
     }
 }
 
-/// Carries out a change of several steps to its end even if its caller goes away.
+/// Runs a change of several steps to its end even if its caller goes away.
 pub(crate) async fn unbroken<T: Send + 'static>(
     steps: impl Future<Output = Result<T, QueueError>> + Send + 'static,
 ) -> Result<T, QueueError> {

@@ -1,4 +1,5 @@
-//! Enqueueing: tasks are validated and encoded where they come in, and handed to their partitions.
+//! Enqueueing: tasks are validated and encoded by the caller's thread, and submitted to their
+//! partitions.
 //!
 //! One task on its way, in order: a frontend's `NewTask` ([`NewTask`], validated here), an `Item`
 //! ([`Item`]: its encoded record, in the part of its partition), `Submission::Enqueue` in the
@@ -21,18 +22,18 @@ use crate::error::QueueError;
 use crate::model::SHARD_BITS;
 use crate::store::content::{self, Content, Format, Private, check_json};
 
-/// Bytes that are handed to a partition at once, unless a single task has more.
+/// Bytes that are submitted to a partition at once, unless a single task has more.
 const PART_BYTES_MAX: usize = 512 << 10;
 
-/// Tasks that are handed to a partition at once, so that those of other tenants take turns with a
-/// large call.
+/// Tasks that are submitted to a partition at once, so that those of other tenants take turns with
+/// a large call.
 const PART_TASKS_MAX: usize = 256;
 
 /// New tasks of one caller, sorted by partition.
 pub struct Enqueues<'q> {
     queues: &'q Queues,
-    /// The partition for tasks that may go anywhere: the same for a whole batch, so that one log
-    /// writes it.
+    /// The partition for tasks without a key: the same for a whole batch, so that one log writes
+    /// it.
     round_robin: u64,
     tenant: u32,
     parts: Vec<EnqueuePart>,
@@ -46,7 +47,7 @@ struct EnqueuePart {
     bytes: Vec<u8>,
 }
 
-/// 128 bits of the SHA-256 of what makes a key the same; never zero.
+/// 128 bits of the SHA-256 of a key's parts; never zero.
 pub(crate) fn key_hash(kind: u8, queue: u32, parts: &[&str]) -> u128 {
     let mut hash = Sha256::new();
     hash.update([kind]);
@@ -66,7 +67,7 @@ pub(crate) const KIND_ORIGIN: u8 = 3;
 pub(crate) const KIND_CHAIN: u8 = 4;
 
 impl<'q> Enqueues<'q> {
-    /// Nothing yet.
+    /// An empty batch.
     ///
     /// # Errors
     /// When the engine is not running.
@@ -74,7 +75,7 @@ impl<'q> Enqueues<'q> {
         let partitions = queues.inner.partitions()?;
         let count = partitions.len();
         let next = queues.inner.next_partition.fetch_add(1, Ordering::Relaxed);
-        // A partition that has failed gets only what its key sends there.
+        // A failed partition gets only the tasks whose key belongs to it.
         let mut spreads = (next..).take(count);
         let is_running = |number: &u64| {
             let partition = (*number % count as u64) as usize;
@@ -89,10 +90,10 @@ impl<'q> Enqueues<'q> {
         })
     }
 
-    /// Checks a task and lays it out, under the caller's number for it.
+    /// Validates a task and encodes it, under the caller's number for it.
     ///
     /// # Errors
-    /// What is wrong with it; the others are not concerned.
+    /// What is wrong with it; the other tasks are not affected.
     pub fn add(
         &mut self,
         number: u64,
@@ -103,8 +104,8 @@ impl<'q> Enqueues<'q> {
         self.push_task(item, queue, task)
     }
 
-    /// The same for a task that was made from something elsewhere: handed over again under the same
-    /// `origin` within `window_ms`, it is the task of the first time.
+    /// As [`Enqueues::add`], for a task with an external key: enqueued again with the same `origin`
+    /// within `window_ms`, it is the task of the first time.
     ///
     /// # Errors
     /// As for [`Enqueues::add`].
@@ -142,7 +143,7 @@ impl<'q> Enqueues<'q> {
         Ok(())
     }
 
-    /// Checks a task; its parts are laid out after.
+    /// Validates a task; its parts are encoded after.
     pub(crate) fn check(
         &self,
         number: u64,
@@ -193,8 +194,8 @@ impl<'q> Enqueues<'q> {
         })
     }
 
-    /// By the ordering key, so that its tasks meet; else by the unique key, so that duplicates
-    /// meet; else anywhere.
+    /// By the ordering key, so that its tasks share a partition; else by the unique key, so that
+    /// duplicates share one; else any.
     pub(crate) fn shard(&self, key: u128, unique: Option<(u128, u64)>) -> u16 {
         let shard_count = 1 << SHARD_BITS;
         match (key, unique) {
@@ -215,7 +216,7 @@ impl<'q> Enqueues<'q> {
         check_many("after", count)
     }
 
-    /// Hands everything to the partitions; `sink` receives the outcome of each task that was added.
+    /// Submits all tasks; `sink` receives the outcome of each.
     pub fn submit(self, sink: &Arc<dyn ProduceSink>) {
         let full = self.full.into_iter();
         for (partition, part) in full.chain(self.parts.into_iter().enumerate()) {
@@ -241,7 +242,7 @@ impl<'q> Enqueues<'q> {
     }
 }
 
-/// Appends what a task carries, with the description of its schedule where it has one.
+/// Appends a task's content, with the description of its schedule where it has one.
 pub(crate) fn encode_task(
     mut item: Item,
     task: &NewTask<'_>,

@@ -1,16 +1,16 @@
-//! Items in flight: new tasks and reports that calls have handed in and that are not answered yet.
+//! Items in flight: new tasks and reports of calls that are not answered yet.
 //!
-//! While several tenants are at work, each has a bounded number in flight, and further calls of
-//! that tenant wait in the order in which they came. What a call needs of the processor and of the
-//! logs is used before it is answered, so one tenant takes no more of either than this number
-//! allows, however many calls it makes. A tenant that is alone at work has no bound here.
+//! While several tenants are active, each has a bounded number in flight, and further calls of that
+//! tenant wait in the order in which they came. A call uses the processor and the logs before it is
+//! answered, so one tenant takes no more of either than this number allows, however many calls it
+//! makes. A tenant that is active alone has no bound here.
 //!
-//! Reports have a room of their own: a worker whose report waited behind new tasks would lose its
+//! Reports have permits of their own: a worker whose report waited behind new tasks would lose its
 //! leases.
 //!
-//! Whatever waits here must be polled until it has its permit, as everything behind it waits as
-//! well. The body of a response is not polled while its client takes nothing, so a stream waits in
-//! a task of its own.
+//! A waiting call must be polled until it has its permit, as everything behind it waits as well.
+//! The body of a response is not polled while its client reads nothing, so a stream waits in a task
+//! of its own.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -20,10 +20,10 @@ use egret_base::Clock;
 use egret_base::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Items that a tenant may have in flight while others are at work: one call of the largest size.
+/// Items that a tenant may have in flight while others are active: one call of the largest size.
 const CONTESTED_ITEMS_MAX: u32 = 1_024;
 
-/// How long after its last call a tenant counts as being at work, in milliseconds.
+/// How long after its last call a tenant counts as active, in milliseconds.
 const AT_WORK_MS: u64 = 1_000;
 
 /// The items in flight of all tenants.
@@ -32,7 +32,7 @@ pub(crate) struct InFlight {
     tenants: Mutex<HashMap<u32, Arc<TenantInFlight>>>,
 }
 
-/// Whether several tenants are at work.
+/// Whether several tenants are active.
 struct Activity {
     clock: Arc<dyn Clock>,
     /// The tenant of the latest call.
@@ -47,7 +47,7 @@ impl Activity {
         u64::try_from(self.clock.running().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Notes a call. Returns whether other tenants are at work.
+    /// Records a call. Returns whether other tenants are active.
     fn note(&self, tenant: u32) -> bool {
         // Read first: a line of memory that nothing changes is shared by all cores.
         if self.last.load(Ordering::Relaxed) != tenant {
@@ -77,7 +77,7 @@ impl InFlight {
         }
     }
 
-    /// What one tenant has in flight.
+    /// The items in flight of one tenant.
     pub(crate) fn of(&self, tenant: u32) -> Arc<TenantInFlight> {
         let mut tenants = lock(&self.tenants);
         if tenants.len() == tenants.capacity() {
@@ -95,7 +95,7 @@ impl InFlight {
     }
 }
 
-/// What is in flight.
+/// Kind of items in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlightKind {
     /// Enqueueing of new tasks.
@@ -108,9 +108,9 @@ pub enum InFlightKind {
 pub struct TenantInFlight {
     tenant: u32,
     activity: Arc<Activity>,
-    /// How many more new tasks it may have while others are at work.
+    /// Permits for new tasks while others are active.
     tasks: Arc<Semaphore>,
-    /// How many more reports it may have while others are at work.
+    /// Permits for reports while others are active.
     reports: Arc<Semaphore>,
 }
 
@@ -122,8 +122,8 @@ impl TenantInFlight {
         }
     }
 
-    /// Notes a call of this tenant. Returns how many permits it needs: none while no other tenant
-    /// is at work.
+    /// Records a call of this tenant. Returns how many permits it needs: none while no other tenant
+    /// is active.
     fn permits_for(&self, items: usize) -> u32 {
         if !self.activity.note(self.tenant) {
             return 0;
@@ -131,8 +131,7 @@ impl TenantInFlight {
         u32::try_from(items).map_or(CONTESTED_ITEMS_MAX, |items| items.min(CONTESTED_ITEMS_MAX))
     }
 
-    /// Waits until a call with so many items may go on, which is at once where no other tenant is
-    /// at work.
+    /// Waits for the permits of a call with so many items; at once where no other tenant is active.
     pub async fn enter(self: &Arc<Self>, kind: InFlightKind, items: usize) -> InFlightPermit {
         let permits = self.permits_for(items);
         if permits == 0 {
@@ -143,8 +142,8 @@ impl TenantInFlight {
         self.permit(permit.ok())
     }
 
-    /// A permit, for as long as which the tenant is known here: a new one of the same number would
-    /// have room again.
+    /// A permit keeps the tenant's entry alive: a new entry for the same number would have all
+    /// permits again.
     fn permit(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> InFlightPermit {
         InFlightPermit {
             permit,
@@ -152,7 +151,7 @@ impl TenantInFlight {
         }
     }
 
-    /// The permit of a call with so many items, unless it must [`enter`](Self::enter) and wait.
+    /// The permit of a call with so many items, unless it would have to wait.
     pub fn try_enter(self: &Arc<Self>, kind: InFlightKind, items: usize) -> Option<InFlightPermit> {
         let permits = self.permits_for(items);
         if permits == 0 {
@@ -163,14 +162,14 @@ impl TenantInFlight {
     }
 }
 
-/// Room for the items of a call, given back when it is dropped.
+/// Permits for the items of a call, released when it is dropped.
 #[derive(Default)]
 pub struct InFlightPermit {
     permit: Option<OwnedSemaphorePermit>,
     _tenant: Option<Arc<TenantInFlight>>,
 }
 
-/// Room for the items of a stream, given back as they are answered, and all of it when dropped.
+/// Permits for the items of a stream, released as they are answered, and all of them when dropped.
 pub struct StreamInFlight {
     tenant: Arc<TenantInFlight>,
     kind: InFlightKind,
@@ -187,7 +186,7 @@ impl StreamInFlight {
         }
     }
 
-    /// Holds what was taken for a message.
+    /// Adds the permits of a message.
     pub fn hold(&self, permit: InFlightPermit) {
         if let Some(permit) = permit.permit {
             self.taken
@@ -196,7 +195,7 @@ impl StreamInFlight {
         }
     }
 
-    /// So many items are answered.
+    /// Releases the permits of answered items.
     pub fn give_back(&self, items: usize) {
         // Most streams hold nothing.
         if self.taken.load(Ordering::Relaxed) == 0 {

@@ -1,4 +1,4 @@
-//! Enqueueing from inside the program: tasks of other engines, and rows of outboxes.
+//! Enqueueing from within Egret: tasks of other engines, and rows of outboxes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use crate::worker::queues::Queues;
 use crate::worker::sinks::{EnqueueReceipt, ProduceSink};
 use crate::worker::submission::Submission;
 
-/// How long it is remembered what a task was made from, in milliseconds: seven days.
+/// How long an origin is remembered, in milliseconds: seven days.
 pub(crate) const ORIGIN_WINDOW_MS: u64 = 7 * 86_400_000;
 
-/// A task for a queue that is named, with what it was made from.
+/// A task for a queue by name, with its external key.
 pub(crate) struct EnqueueRequest<'a> {
     pub tenant: &'a str,
     pub queue: &'a str,
     pub task: NewTask<'a>,
-    /// And for how long it is remembered, in milliseconds.
+    /// External key, and for how long it is remembered, in milliseconds.
     pub origin: Option<(&'a str, u64)>,
 }
 
 type Outcome = Result<EnqueueReceipt, QueueError>;
 
-/// Sends every outcome on. The channel is as long as the batch that it was made for.
+/// Sends every outcome to a channel, which is as long as its batch.
 struct Gather(UnboundedSender<(u64, Outcome)>);
 
 impl ProduceSink for Gather {
@@ -47,7 +47,7 @@ impl ProduceSink for Gather {
 }
 
 impl Queues {
-    /// Enqueues tasks; the answer has one outcome for each, in their order.
+    /// Enqueues tasks; the result has one outcome for each, in their order.
     pub(crate) async fn enqueue_many(&self, orders: &[EnqueueRequest<'_>]) -> Vec<Outcome> {
         let (tell, mut told) = unbounded_channel();
         let mut outcomes: Vec<Outcome> = vec![Err(QueueError::Stopping); orders.len()];
@@ -82,12 +82,11 @@ impl Queues {
 }
 
 impl Queues {
-    /// Waits until these tasks, which are committed, survive a loss of power, whatever
-    /// `queue.durability` is: for callers that then delete their own copy. Other partitions than
-    /// those of the tasks are not asked.
+    /// Waits until these committed tasks survive a loss of power, whatever `queue.durability` is:
+    /// for callers that then delete their own copy. Only the partitions of the tasks are synced.
     ///
     /// # Errors
-    /// Why that cannot be said of a partition.
+    /// Why a partition cannot guarantee it.
     pub(crate) async fn make_durable(&self, tasks: &[TaskId]) -> Result<(), QueueError> {
         if self.inner.config.durability == DurabilityMode::Fsync {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Limits of a queue that hold over all its partitions: tasks leased at a time, tasks handed out in
-//! a second. They are no part of a partition's state: a command says how many tasks its partition
-//! may claim.
+//! a second. They are no part of a partition's state: a command contains the number of tasks that
+//! its partition may claim.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -9,8 +9,8 @@ use egret_base::sync::lock;
 
 use crate::model::QueueSettings;
 
-/// How far the times of two partitions may be apart. A rate that was refilled later than that was
-/// refilled before the clock went back.
+/// Maximum difference between the times of two partitions. A rate with a later refill was refilled
+/// before the clock went back.
 const SKEW_MAX_MS: u64 = 10_000;
 
 /// State of the limits of one queue.
@@ -18,7 +18,7 @@ const SKEW_MAX_MS: u64 = 10_000;
 struct QueueLimitState {
     /// Leased tasks by partition.
     leased: Vec<u64>,
-    /// Tasks that may be handed out by its rate, and when that was so, in Unix milliseconds.
+    /// Tasks that may be handed out by its rate, and when it was refilled, in Unix milliseconds.
     tokens: f64,
     at_ms: u64,
     /// Partitions that have tasks and got no permit.
@@ -31,7 +31,7 @@ pub(crate) struct Limits {
     queues: Mutex<HashMap<u32, QueueLimitState>>,
 }
 
-/// What a partition got.
+/// Permits of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permits {
     /// Tasks it may claim.
@@ -40,7 +40,7 @@ pub(crate) struct Permits {
     pub again_ms: Option<u64>,
 }
 
-/// Whether a queue has a limit at all.
+/// Whether a queue has any limit.
 pub(crate) fn is_limited(settings: &QueueSettings) -> bool {
     settings.concurrency > 0 || settings.rate_per_second > 0.0
 }
@@ -52,7 +52,7 @@ impl QueueLimitState {
             burst => f64::from(burst),
         };
         if self.at_ms == 0 {
-            // After a start nothing is known of the time before: no more than one at once.
+            // After a start the time before is unknown: no more than one at once.
             (self.tokens, self.at_ms) = (1.0, now_ms);
         }
         if self.at_ms > now_ms + SKEW_MAX_MS {
@@ -65,7 +65,7 @@ impl QueueLimitState {
 }
 
 impl Limits {
-    /// Permits for up to `wanted` tasks. Those that are not used must be given back.
+    /// Takes permits for up to `wanted` tasks. Unused ones must be released.
     pub(crate) fn take(
         &self,
         queue: u32,
@@ -102,15 +102,15 @@ impl Limits {
         Permits { count, again_ms }
     }
 
-    /// Permits that were not used.
+    /// Releases unused permits.
     pub(crate) fn give_back(&self, queue: u32, count: u32) {
         if let Some(known) = lock(&self.queues).get_mut(&queue) {
             known.tokens += f64::from(count);
         }
     }
 
-    /// How many tasks of a queue are leased in a partition. Returns the partitions that may have a
-    /// permit now, which got none before.
+    /// Sets how many tasks of a queue are leased in a partition. Returns the partitions that got no
+    /// permit before and may have one now.
     pub(crate) fn note(&self, queue: u32, partition: usize, leased: u64) -> BTreeSet<usize> {
         let mut queues = lock(&self.queues);
         let known = queues.entry(queue).or_default();
@@ -122,7 +122,7 @@ impl Limits {
         }
     }
 
-    /// A queue has other limits now, or none: every partition that got no permit has to ask again.
+    /// After a change of a queue's limits: every partition that got no permit has to ask again.
     pub(crate) fn reconsider(&self, queue: u32) {
         if let Some(known) = lock(&self.queues).get_mut(&queue) {
             known.refused.clear();

@@ -12,15 +12,15 @@ use crate::worker::partition_handle::PartitionHandle;
 use crate::worker::session::WorkSession;
 use crate::worker::submission::{OnCommit, Submission};
 
-/// Messages handed over at once; the rest follows.
+/// Messages sent at once; the rest follows.
 const HANDED_MAX: usize = 1_024;
 
-/// Carries what a partition's state has to say to others.
+/// Sends the messages of a partition's state to other partitions.
 pub(crate) struct PartitionMailer {
     /// Every partition, this one included; known when all are open.
     peers: Arc<OnceLock<Vec<Arc<PartitionHandle>>>>,
     partition: usize,
-    /// The last message handed over since the start.
+    /// The last message sent since the start.
     handed: u64,
 }
 
@@ -33,7 +33,7 @@ impl PartitionMailer {
         }
     }
 
-    /// Hands over what is new, as much as goes at once.
+    /// Sends new messages, up to the maximum of one turn.
     pub(crate) fn carry(&mut self, state: &State) {
         let Some(peers) = self.peers.get() else {
             return;
@@ -42,23 +42,23 @@ impl PartitionMailer {
             let place = (usize::from(message.to.shard()) * peers.len()) >> SHARD_BITS;
             let home = peers[self.partition].clone();
             let delivery = deliver(*message, home, number);
-            // One that has ended gets it after the next start.
+            // A partition that has ended gets it after the next start.
             let _ = peers[place].inbox.push_always(delivery);
             self.handed = number;
         }
     }
 
-    /// Has a partition consider a queue: it may have a permit now.
+    /// Makes a partition reconsider a queue: it may have a permit now.
     pub(crate) fn consider(&self, partition: usize, queue: u32) {
         if let Some(peers) = self.peers.get() {
-            // One that has ended hands nothing out.
+            // A partition that has ended hands nothing out.
             let _ = peers[partition]
                 .inbox
                 .push_always(Submission::Consider(queue));
         }
     }
 
-    /// Has partitions consider a queue: they need not yield to this one any more.
+    /// Makes partitions reconsider a queue: they need not yield to this one any more.
     pub(crate) fn consider_in(&self, partitions: &PartitionSet, queue: u32) {
         match partitions {
             PartitionSet::Listed(partitions) => {
@@ -75,7 +75,7 @@ impl PartitionMailer {
         }
     }
 
-    /// Has a partition count on a worker.
+    /// Announces a worker's credits to a partition.
     pub(crate) fn has_room(&self, partition: usize, session: Arc<WorkSession>) {
         let told = Submission::Credits(session.clone());
         let peers = self.peers.get();
@@ -84,7 +84,7 @@ impl PartitionMailer {
         }
     }
 
-    /// Whether something waits to be handed over.
+    /// Whether messages are left to be sent.
     pub(crate) fn has_more(&self, state: &State) -> bool {
         self.peers.get().is_some() && state.messages_after(self.handed).next().is_some()
     }
@@ -112,7 +112,7 @@ fn deliver(message: Message, home: Arc<PartitionHandle>, number: u64) -> Submiss
                     debug_assert!(noted.is_ok(), "messages are never refused");
                     Box::new(|_| {})
                 }));
-                // Not taken in, it is sent again after a restart, and does nothing then.
+                // If it is not accepted, it is sent again after a restart, and does nothing then.
                 let _ = home.inbox.push_always(told);
             }
         })

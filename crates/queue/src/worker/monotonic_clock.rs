@@ -1,21 +1,20 @@
-//! A partition's time. It goes by the program's clock, and counts by itself what has elapsed.
+//! A partition's clock, which follows the program's clock and counts elapsed time by itself.
 //!
 //! The program's clock follows the wall clock within bounds (see `egret_base::clock::model`), so
-//! that the two agree but for moments. They part when an operator releases the clock, and at a
-//! start after which the program's clock is behind the partition's last time. The partition then
-//! makes one *step*: its time becomes that of the clock, and what counts elapsed time moves with
-//! it.
+//! that the two agree except for moments. They diverge when an operator releases the clock, and at
+//! a start after which the program's clock is behind the partition's last time. The partition then
+//! makes one *step*: its time becomes that of the clock, and elapsed times move with it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::{Clock, Timestamp};
 
-/// While the program's clock is a little behind, one of so many parts of the elapsed time is left
-/// out.
+/// While the program's clock is slightly behind, one of so many parts of the elapsed time is
+/// dropped.
 const SLOWER: u32 = 8;
 
-/// A difference that is followed without a step.
+/// Smallest difference that is corrected by a step.
 const STEP_MIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct MonotonicClock {
@@ -23,14 +22,14 @@ pub(crate) struct MonotonicClock {
     /// The last time given out, since 1970. Finer than a timestamp: what is cut off would add up.
     last: Duration,
     running: Duration,
-    /// By how many milliseconds the time must move to be that of the clock again; zero: not at all.
+    /// Shift by which the time would match the clock again, in milliseconds; zero: none.
     step_ms: i64,
 }
 
-/// A partition's time becomes another one.
+/// A shift of a partition's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockStep {
-    /// By so many milliseconds; negative: back.
+    /// Shift in milliseconds; negative: back.
     pub by_ms: i64,
     /// The time after it.
     pub now: Timestamp,
@@ -47,12 +46,12 @@ impl MonotonicClock {
         }
     }
 
-    /// What it goes by.
+    /// The program's clock.
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }
 
-    /// The time now, before a step that is due. It does not go back.
+    /// The present time, before a step that is due. It does not go back.
     pub(crate) fn now(&mut self) -> Timestamp {
         let (clock, running) = self.clock.now_and_running();
         let clock = clock.since(Timestamp::from_micros(0));

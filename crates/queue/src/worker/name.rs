@@ -5,7 +5,7 @@ use crate::error::QueueError;
 /// Bytes of a name of a queue or a schedule, at most.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// Refuses what is no name of a queue: letters, digits and `-_.:`, not `-` first.
+/// Refuses a name that is not valid for a queue: letters, digits and `-_.:`, not `-` first.
 pub(crate) fn check_name(name: &str) -> Result<(), QueueError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     if (1..=NAME_BYTES_MAX).contains(&name.len())

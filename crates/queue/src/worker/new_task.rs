@@ -15,21 +15,21 @@ pub const BATCH_MAX: usize = 1_000;
 /// Bytes of a key, a tag, or a name or value of metadata.
 pub const TEXT_BYTES_MAX: usize = 1_024;
 
-/// Tags, entries of metadata, and tasks to wait for.
+/// Maximum number of tags, entries of metadata, or tasks to wait for.
 pub const MANY_MAX: usize = 64;
 
-/// The longest that anything may be put off or kept: ten years, in milliseconds.
+/// The longest delay, window or retention: ten years, in milliseconds.
 pub const LONG_MS: u64 = 10 * 366 * 86_400_000;
 
-/// Attempts of a task, at most.
+/// Maximum number of attempts of a task.
 pub const ATTEMPTS_MAX: u16 = 10_000;
 
 /// A task to be enqueued.
 #[derive(Clone, Debug, Default)]
 pub struct NewTask<'a> {
-    /// What is to be worked on.
+    /// Payload of the task.
     pub payload: &'a [u8],
-    /// What the payload is.
+    /// Format of the payload.
     pub format: Format,
     /// 0 to 9; 9 goes first.
     pub priority: Option<u32>,
@@ -37,17 +37,17 @@ pub struct NewTask<'a> {
     pub ordering_key: &'a str,
     /// Not before, in Unix milliseconds; zero: at once.
     pub run_at_ms: u64,
-    /// Not before so many milliseconds have passed.
+    /// Delay before it is ready, in milliseconds.
     pub delay_ms: u64,
     /// Attempts before it is dead.
     pub max_attempts: Option<u32>,
     /// How long it waits between them.
     pub retry: Option<RetryPolicy>,
-    /// The longest that an attempt may take, in milliseconds; zero: as the queue says.
+    /// The longest that an attempt may take, in milliseconds; zero: the queue's setting.
     pub timeout_ms: u64,
     /// Unique key; empty for a task without one.
     pub unique_key: &'a str,
-    /// How long the unique key is remembered, in milliseconds; zero: as the queue says.
+    /// How long the unique key is remembered, in milliseconds; zero: the queue's setting.
     pub unique_window_ms: u64,
     /// For people to find it by.
     pub tags: &'a [String],
@@ -98,7 +98,7 @@ pub(crate) fn check_span(what: &'static str, span_ms: u64) -> Result<(), QueueEr
     Ok(())
 }
 
-/// Refuses a retry policy that cannot be meant.
+/// Refuses an inconsistent retry policy.
 pub(crate) fn check_retry(retry: &RetryPolicy) -> Result<(), QueueError> {
     check_span("retry.base_ms", retry.base_ms)?;
     check_span("retry.max_ms", retry.max_ms)?;
@@ -108,7 +108,7 @@ pub(crate) fn check_retry(retry: &RetryPolicy) -> Result<(), QueueError> {
     Ok(())
 }
 
-/// Refuses a number of attempts that cannot be meant.
+/// Refuses a number of attempts that is out of range.
 pub(crate) fn check_attempts(attempts: u32) -> Result<u16, QueueError> {
     match u16::try_from(attempts) {
         Ok(attempts @ 1..=ATTEMPTS_MAX) => Ok(attempts),
@@ -119,7 +119,7 @@ pub(crate) fn check_attempts(attempts: u32) -> Result<u16, QueueError> {
     }
 }
 
-/// Refuses a time to begin at that cannot be meant.
+/// Refuses a start time that is out of range.
 pub(crate) fn check_begin(task: &NewTask<'_>) -> Result<(), QueueError> {
     if task.run_at_ms > 0 && task.delay_ms > 0 {
         return invalid(

@@ -1,5 +1,5 @@
 //! Readers of outboxes: one connection per database that waits for rows, makes tasks of them, and
-//! deletes them when the tasks are kept.
+//! deletes them once the tasks are durable.
 //!
 //! A row is there until its task is: there is no position to remember, so that rows of transactions
 //! that commit late are not passed over. A row that is read again, after a crash between the two or
@@ -39,23 +39,24 @@ use reader_task::{ReaderStatus, ReaderTask};
 /// Bytes of rows that are taken at a time: about so many of single rows, and as many of chains.
 const BATCH_BYTES_MAX: i64 = 8 << 20;
 
-/// How long a reader may take to end; its server may not answer.
+/// Maximum time to wait for the end of a reader; its server may not answer.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// How long it is waited after an interruption.
+/// Delays before a reader connects again.
 const AGAIN: Policy = Policy {
     attempts: u32::MAX,
     first_wait: Duration::from_millis(100),
     longest_wait: Duration::from_secs(10),
 };
 
-/// What a reader does that can.
+/// Status of a reader that reads.
 const READING: &str = "reading";
 
-/// Interruptions in a row that a restart of the server explains: they are no fault yet.
+/// Consecutive interruptions that a restart of the server explains: they are not reported as a
+/// fault.
 const FAILURES_PASSING: u32 = 5;
 
-/// Looks for outboxes and has each read, until everything stops.
+/// Starts a reader for each outbox, until the service stops.
 pub(crate) async fn watch_over(outbox: Outbox) {
     let inner = &outbox.inner;
     let stopping = inner.stopping.subscribe();
@@ -70,7 +71,7 @@ pub(crate) async fn watch_over(outbox: Outbox) {
             Ok(Err(error)) => {
                 tracing::error!(%error, database, "the reader of an outbox panicked");
             }
-            // What it was at is done again at the next start.
+            // Unfinished work is repeated at the next start.
             Err(_) => reader.task.abort(),
         }
     }
@@ -115,9 +116,9 @@ impl DatabaseVisitor for Outbox {
 
 /// Why a session ended.
 enum SessionEnd {
-    /// Everything stops, or there is no outbox any more.
+    /// The service stops, or there is no outbox any more.
     ForGood,
-    /// What keeps it from reading.
+    /// The reason why the outbox cannot be read.
     Kept(String),
 }
 
@@ -140,14 +141,14 @@ struct OutboxReader {
 }
 
 impl OutboxReader {
-    /// Reads over restarts of the server, until everything stops or the outbox is gone.
+    /// Reads across restarts of the server, until the service stops or the outbox is removed.
     async fn run(mut self) {
         while !*self.stopping.borrow() {
             let (reason, passes) = match self.session().await {
                 Ok(SessionEnd::ForGood) => break,
                 Err(QueueError::Postgres(error)) if is_gone(&error) => break,
                 Ok(SessionEnd::Kept(reason)) => (reason, false),
-                // Where the outbox was removed, the next session finds none.
+                // If the outbox was removed, the next session finds none.
                 Err(error) => {
                     let passes = error.retryable() || is_removed(&error);
                     (egret_base::error::chain(&error), passes)
@@ -167,7 +168,7 @@ impl OutboxReader {
                 () = tokio::time::sleep(AGAIN.wait(self.failures)) => {}
             }
         }
-        // It may have been made again in the meantime.
+        // It may have been installed again in the meantime.
         self.outbox.inner.changed.notify_one();
     }
 
@@ -188,11 +189,11 @@ impl OutboxReader {
         };
     }
 
-    /// One connection: becomes the reader, then reads for as long as it can.
+    /// Runs one session: takes the reader's lock, then reads for as long as possible.
     async fn session(&mut self) -> Result<SessionEnd, QueueError> {
         let mut stopping = self.stopping.clone();
-        // The server, or transactions of others, may keep this waiting for any time. It is done
-        // again at the next start.
+        // The server, or transactions of others, may keep this waiting for any time. It is repeated
+        // at the next start.
         let opened = tokio::select! {
             _ = stopping.changed() => return Ok(SessionEnd::ForGood),
             opened = self.open() => opened?,
@@ -222,8 +223,7 @@ impl OutboxReader {
         ended
     }
 
-    /// Opens a session of the reader, in an outbox that is up to date; else returns why there is
-    /// none.
+    /// Opens a session of the reader on an upgraded outbox; otherwise returns why there is none.
     async fn open(&self) -> Result<Result<ListeningSession, SessionEnd>, QueueError> {
         let inner = &self.outbox.inner;
         let attending = inner
@@ -249,7 +249,7 @@ impl OutboxReader {
         Ok(Ok(session))
     }
 
-    /// Takes what is there, except of queues that are held.
+    /// Processes all waiting rows, except those that are held.
     async fn drain(&mut self, client: &Client, holds: &mut HoldTable) -> Result<(), QueueError> {
         let limits = self.outbox.size_limits();
         let rows_max = BATCH_MAX as i64;
@@ -276,7 +276,7 @@ impl OutboxReader {
         Ok(())
     }
 
-    /// Makes tasks of rows, and deletes those that are kept.
+    /// Makes tasks of rows, and deletes those that have become tasks.
     async fn take(
         &self,
         client: &Client,
@@ -306,7 +306,7 @@ impl OutboxReader {
         }
         refused.extend(self.hold(waiting, holds));
         if !taken.is_empty() {
-            // Rows are deleted for good: their tasks must survive a loss of power before.
+            // Rows are deleted for good: their tasks must survive a loss of power first.
             inner.queues.make_durable(&tasks).await?;
             inner.steps.before("delete");
             store::taken(client, &taken).await?;
@@ -326,7 +326,7 @@ impl OutboxReader {
         Ok(())
     }
 
-    /// Holds the queues of rows that wait. Returns the rows that are rejected: of queues that could
+    /// Holds the queues of waiting rows. Returns the rows that are rejected: of queues that could
     /// not be created, only some are held.
     fn hold<'r>(
         &self,
@@ -415,7 +415,7 @@ struct Measure {
     max_bytes: u64,
 }
 
-/// Why a row is refused that was not read.
+/// The error of a row that was not read.
 fn error_of(defect: &Defect, measure: &Measure) -> QueueError {
     match defect {
         Defect::Unreadable(reason) => unreadable(reason),
@@ -435,8 +435,8 @@ fn unreadable(reason: &str) -> QueueError {
     }
 }
 
-/// A row as a task. The functions that write rows have checked their values; rows written in
-/// another way are checked by the queue.
+/// A row as a task. The functions that write rows have validated their values; the queue validates
+/// rows written in another way.
 fn task(row: &OutboxRow) -> NewTask<'_> {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
     let wish = |number: i32| u32::try_from(number).unwrap_or(u32::MAX);
@@ -463,7 +463,7 @@ fn task(row: &OutboxRow) -> NewTask<'_> {
     }
 }
 
-/// Whether a retry of the row cannot help. Failures of Egret itself are not the row's fault.
+/// Whether a retry of the row cannot help. Failures of Egret itself do not count.
 fn is_for_good(error: &QueueError) -> bool {
     matches!(
         error.kind(),

@@ -1,9 +1,9 @@
-//! A partition's thread: takes everything that waits, applies it, writes it with one append, and
-//! reports every outcome.
+//! A partition's thread: takes the waiting submissions, applies them, writes them with one append,
+//! and replies.
 //!
-//! A command is applied before it is in the log, and answered after: state that is not in the log
-//! yet is seen by no caller. When the log fails, the state cannot be used any more and the
-//! partition ends.
+//! A command is applied before it is in the log, and answered after: no caller sees state that is
+//! not in the log yet. When the log fails, the state cannot be used any more and the partition
+//! ends.
 
 pub mod driven;
 mod intake;
@@ -45,10 +45,10 @@ use crate::worker::submission::{
 };
 use crate::worker::task_shares::TaskShares;
 
-/// New tasks and reports in one turn; what is more waits for the next.
+/// New tasks and reports in one turn; the rest waits for the next.
 const TURN_ITEMS_MAX: usize = 1_024;
 
-/// The same while several tenants are at work, which wait for each other's turns.
+/// The same limit while several tenants are active, which wait for each other's turns.
 const CONTESTED_ITEMS_MAX: usize = 256;
 
 fn turn_max(waiting: &FairQueue) -> usize {
@@ -64,19 +64,19 @@ fn takes_next(waiting: &FairQueue, intake: &Intake, items: usize, batch: &Batch)
     waiting.fits(items, turn_max(waiting)) && intake.has_room(waiting, items, batch)
 }
 
-/// Steps of what is due in one turn.
+/// Steps of timers in one turn.
 const ADVANCE_BUDGET: u32 = 2_048;
 
-/// The longest that a partition sleeps; then the metrics see what has become of its queues.
+/// The longest sleep of a partition, after which the metrics are updated.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// How often the gauges of the queues are updated.
 const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long to wait before a log is asked again that did not take a batch.
+/// The wait before a failed append is retried.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long to wait before the rest of the messages for others is handed over.
+/// The wait before the remaining messages for other partitions are sent.
 const POST_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Partition<L: Log> {
@@ -91,34 +91,33 @@ pub(crate) struct Partition<L: Log> {
     ticks: ScheduleRunner,
     pub upkeep: Upkeep<L>,
     metrics: Arc<Metrics>,
-    /// When the metrics were told of the queues.
+    /// When the gauges of the queues were updated.
     told_at: Option<Instant>,
     pub(super) partition: usize,
     pub reserve_bytes: u64,
-    /// Of `queue.tasks_max` this partition's share, and its messages between tasks that wait for
-    /// others.
+    /// This partition's share of `queue.tasks_max`, and its limit on messages between tasks that
+    /// wait for others.
     limits: IntakeLimits,
     shelf: Arc<AttachmentStore>,
     batch: Batch,
     waiting: FairQueue,
     post: PartitionMailer,
-    /// Answers to be given after the tasks of this turn.
+    /// Replies that are sent after the tasks of this turn.
     last: Vec<OnCommit>,
-    /// Answers to be given when everything is durable.
+    /// Replies that are sent when everything is durable.
     when_durable: Vec<OnCommit>,
-    /// Workers that take what there is in this turn and no more.
+    /// Sessions of claims, which take ready tasks in this turn only.
     once: Vec<Arc<WorkSession>>,
     told: Vec<PendingReply>,
     claimed: Vec<ClaimedTask>,
     pushes: Vec<Push>,
-    /// What the inbox was told of that waits here.
+    /// Number and bytes of waiting submissions as last reported to the inbox.
     held: (usize, usize),
-    /// Why the log did not take the batch of the last turn, which is tried again before there is
-    /// another.
+    /// Why the log did not take the batch of the last turn, which is retried before the next turn.
     held_back: Option<LogError>,
-    /// When that is tried.
+    /// When it is retried.
     retry_at: Instant,
-    /// There is no room for new tasks.
+    /// Whether there is no room for new tasks.
     log_full: Condition,
     log_unwritable: Condition,
 }
@@ -162,7 +161,7 @@ impl<L: Log + 'static> Partition<L> {
         }
     }
 
-    /// Tells the limits of queues how many tasks are leased from before: to be called of every
+    /// Publishes how many tasks of limited queues are leased from before: to be called for every
     /// partition before one of them runs.
     pub(crate) fn note_limits(&mut self) {
         for (queue, _) in self.state.queues() {
@@ -173,13 +172,13 @@ impl<L: Log + 'static> Partition<L> {
         debug_assert!(nobody_waits.is_empty(), "no permit has been requested yet");
     }
 
-    /// Works until the inbox is closed and empty, or the log fails. However it ends, all waiting
-    /// callers get an answer, and later ones are refused.
+    /// Runs turns until the inbox is closed and empty, or the log fails. However it ends, all
+    /// waiting callers get a reply, and later ones are refused.
     ///
     /// # Errors
     /// Why the partition cannot go on.
     pub(crate) fn run(mut self) -> Result<(), QueueError> {
-        // What a panic has left of the state is not looked at any more.
+        // After a panic the state is not used any more.
         let worked = catch_unwind(AssertUnwindSafe(|| self.work()));
         let failure = match worked {
             Ok(Ok(())) => None,
@@ -231,7 +230,7 @@ impl<L: Log + 'static> Partition<L> {
         }
     }
 
-    /// What waits here counts for the limits of the inbox.
+    /// Reports the waiting submissions to the inbox, whose limits include them.
     fn hold(&mut self) {
         let size = self.waiting.size();
         if size != self.held {
@@ -240,7 +239,7 @@ impl<L: Log + 'static> Partition<L> {
         }
     }
 
-    /// How long nothing need be done when nothing comes.
+    /// How long the thread may sleep while nothing is submitted.
     fn pause(&mut self) -> Duration {
         let now = self.time.now().as_millis_unsigned();
         if self.time.is_step_due() {
@@ -291,7 +290,7 @@ impl<L: Log + 'static> Partition<L> {
             let (ticks, dispatcher) = (&mut self.ticks, &mut self.dispatcher);
             step::step_clock(&mut turn, step, ticks, dispatcher, &*self.shared.read);
         }
-        // Before anything else, so that a schedule that changes has made what it had to make.
+        // Ticks come first, so that a schedule that changes has made its tasks before.
         let room = intake.room_for_ticks(self.limits.shares.tasks, turn.state.load().tasks);
         self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
@@ -344,8 +343,8 @@ impl<L: Log + 'static> Partition<L> {
         self.settle()
     }
 
-    /// Commits a turn and sends its replies. A log that has no room, or no spare segment, is as it
-    /// was before: the commit is retried later, and meanwhile no reply is sent.
+    /// Commits a turn and sends its replies. A log that has no room, or no spare segment, is
+    /// unchanged: the commit is retried later, and meanwhile no reply is sent.
     fn settle(&mut self) -> Result<(), LogError> {
         match self.commit(self.log.next()) {
             Ok(()) => {
@@ -384,12 +383,12 @@ impl<L: Log + 'static> Partition<L> {
     }
 
     fn commit(&mut self, first: Seq) -> Result<(), LogError> {
-        // A clock alone tells nothing.
+        // A batch with only a clock is not written.
         if self.batch.len() > 1 {
             let (bytes, records, started) = (self.batch.bytes(), self.batch.len(), Instant::now());
             match self.log.append(&mut self.batch, first)? {
                 AppendResult::Committed(_) => self.upkeep.note(bytes),
-                // One log, one writer: its lock says so.
+                // A log in local files has one writer: its lock ensures that.
                 AppendResult::Fenced | AppendResult::Unknown => {
                     unreachable!("a log in local files knows what it has")
                 }
@@ -405,7 +404,7 @@ impl<L: Log + 'static> Partition<L> {
         Ok(())
     }
 
-    /// Reports what the turn has done to all sinks, now that it is committed.
+    /// Sends the replies and events of a turn, now that it is committed.
     fn tell(&mut self) {
         self.dispatcher.note_rises(&self.state);
         for told in self.told.drain(..) {
@@ -454,8 +453,7 @@ impl<L: Log + 'static> Partition<L> {
     }
 }
 
-/// Sums that decide on limits were wrong. It is an error of Egret's, and no reason to stop the
-/// partition.
+/// Reports wrong sums of loads. That is an error of Egret, and no reason to stop the partition.
 #[cold]
 fn note_miscounts(partition: usize, miscounts: u64) {
     let reason = format!("{miscounts} counters would have become negative");
@@ -463,7 +461,7 @@ fn note_miscounts(partition: usize, miscounts: u64) {
     condition::occur("queue_counts_wrong", &part_name(partition), reason, message);
 }
 
-/// What a partition is made of.
+/// Parts of a new partition.
 pub(crate) struct PartitionParts<L: Log> {
     pub shared: Arc<PartitionHandle>,
     pub state: State,

@@ -1,4 +1,4 @@
-//! What others know of a partition, whether it runs or not.
+//! Handles of partitions, whether they run or not.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,8 +14,8 @@ use crate::worker::submission::Submission;
 /// Reads a record of a log.
 pub(crate) type ReadRecord = dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync;
 
-/// The queues of which a partition has tasks to hand out, for claims to ask it before others: a
-/// hint, which may be late.
+/// The queues with ready tasks of a partition, so that claims ask it before others: a hint, which
+/// may be late.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyQueues(Mutex<HashSet<u32>>);
 
@@ -28,24 +28,24 @@ impl ReadyQueues {
         lock(&self.0).remove(&queue);
     }
 
-    /// Whether there are tasks of one of these queues.
+    /// Whether one of these queues has ready tasks.
     pub(crate) fn has_any(&self, mut queues: impl Iterator<Item = u32>) -> bool {
         let ready = lock(&self.0);
         queues.any(|queue| ready.contains(&queue))
     }
 }
 
-/// What a partition is called where parts have failed or have a fault that lasts.
+/// Name of a partition in reports of failed parts and conditions.
 pub(crate) fn part_name(number: usize) -> String {
     format!("queue/{number:03}")
 }
 
-/// What others know of a partition.
+/// Shared access to a partition.
 pub(crate) struct PartitionHandle {
     pub inbox: Inbox<Submission>,
-    /// What of each tenant waits.
+    /// Bytes of each tenant that wait.
     pub shares: TenantBufferQuota,
-    /// The queues of which it has tasks to hand out.
+    /// The queues with ready tasks.
     pub ready: Arc<ReadyQueues>,
     /// Reads a record of the log, from any thread.
     pub read: Box<ReadRecord>,
@@ -54,8 +54,7 @@ pub(crate) struct PartitionHandle {
 }
 
 impl PartitionHandle {
-    /// What others know of a partition that could not start: it takes nothing in and has nothing to
-    /// read.
+    /// The handle of a partition that could not start: it accepts nothing and has no records.
     pub(crate) fn failed(failure: QueueError) -> Self {
         let limits = InboxLimits {
             items_name: "queue.waiting_max",

@@ -1,10 +1,10 @@
-//! Precedence: which partition hands out next of a queue whose tasks have several priorities.
+//! Precedence: which partition hands out the next task of a queue with several priorities.
 //!
-//! A partition orders its own tasks only. For the order to hold over all of them, each notes the
-//! rank of its next task, and hands out a task only while no other partition's next task ranks
-//! higher. A partition that yields looks again when a higher rank elsewhere falls, and after
-//! `queue.priority_wait_max` hands out all the same: one that makes no progress delays the others
-//! by no more than that.
+//! A partition orders its own tasks only. For the order to hold over all of them, each publishes
+//! the rank of its next task, and hands out a task only while no other partition's next task ranks
+//! higher. A partition that yields tries again when a higher rank elsewhere falls, and hands out
+//! anyway after `queue.priority_wait_max`: one that makes no progress delays the others by no more
+//! than that.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use egret_base::sync::lock;
 
 use crate::core::state::State;
 
-/// The next tasks of one queue.
+/// Ranks of the next tasks of one queue.
 #[derive(Debug, Default)]
 struct Heads {
     /// Their ranks by partition.
@@ -22,18 +22,18 @@ struct Heads {
     yielding: BTreeSet<usize>,
 }
 
-/// The next tasks of all queues with several priorities, shared by the partitions.
+/// Ranks of all queues with several priorities, shared by the partitions.
 #[derive(Debug, Default)]
 pub(crate) struct SharedRanks {
     queues: Mutex<HashMap<u32, Heads>>,
-    /// Their number: most servers have none, and look no further.
+    /// Number of these queues, so that servers without any need no lock.
     count: AtomicUsize,
     /// The longest that a partition yields.
     wait_max_ms: u64,
 }
 
 impl SharedRanks {
-    /// Ranks of no queue yet; a partition yields for up to `wait_max_ms`.
+    /// Without ranks of any queue; a partition yields for up to `wait_max_ms`.
     pub(crate) fn new(wait_max_ms: u64) -> Self {
         Self {
             wait_max_ms,
@@ -45,7 +45,7 @@ impl SharedRanks {
         self.count.load(Ordering::Acquire) > 0 && lock(&self.queues).contains_key(&queue)
     }
 
-    /// Begins to compare the partitions of a queue. Returns whether they were not compared before.
+    /// Starts to compare the partitions of a queue. Returns whether they were not compared before.
     fn begin(&self, queue: u32) -> bool {
         let mut queues = lock(&self.queues);
         let is_new = !queues.contains_key(&queue);
@@ -54,8 +54,8 @@ impl SharedRanks {
         is_new
     }
 
-    /// Notes the rank of a partition's next task. Returns the partitions that may have to yield no
-    /// more.
+    /// Publishes the rank of a partition's next task. Returns the partitions that may have to yield
+    /// no more.
     fn note(&self, queue: u32, partition: usize, rank: Option<i64>) -> BTreeSet<usize> {
         let mut queues = lock(&self.queues);
         let heads = queues.entry(queue).or_default();
@@ -89,7 +89,7 @@ impl SharedRanks {
     }
 }
 
-/// What a partition may hand out of a queue.
+/// Tasks of a queue that a partition may hand out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allowance {
     /// Tasks of this rank and above.
@@ -102,11 +102,11 @@ pub(super) enum Allowance {
 pub(super) struct Precedence {
     partition: usize,
     shared: Arc<SharedRanks>,
-    /// The ranks as last noted, by queue.
+    /// The ranks as last published, by queue.
     noted: BTreeMap<u32, i64>,
     /// Since when the partition yields, by queue, in Unix milliseconds.
     yielding: BTreeMap<u32, u64>,
-    /// Queues that all partitions are to consider.
+    /// Newly compared queues, which all partitions are to reconsider.
     begun: Vec<u32>,
 }
 
@@ -121,7 +121,8 @@ impl Precedence {
         }
     }
 
-    /// Takes part for a queue that has tasks of several priorities, here or in another partition.
+    /// Compares the partitions of a queue that has tasks of several priorities, here or in another
+    /// one.
     pub(crate) fn track(&mut self, queue: u32, state: &State) {
         let row = state.queue_with(queue);
         let has_priorities = row.is_some_and(|row| row.rings.has_priorities());
@@ -133,8 +134,8 @@ impl Precedence {
         }
     }
 
-    /// What may be handed out of a queue at this time. The next task counts as it is now: what was
-    /// noted of it falls only once the tasks before it are handed over.
+    /// What may be handed out of a queue at this time. The rank of the present next task counts:
+    /// the published one falls only once the tasks before it are delivered.
     pub(crate) fn allowance(&mut self, queue: u32, state: &State, now_ms: u64) -> Allowance {
         let rank = state.next_rank(queue);
         match rank.filter(|_| self.noted.contains_key(&queue)) {
@@ -161,9 +162,9 @@ impl Precedence {
         Allowance::AtLeast(rank)
     }
 
-    /// Notes ranks that have risen: before a new task is acknowledged, so that none of lower rank
-    /// that is handed out later goes before it. Returns the queues for which the partition may have
-    /// to yield no more.
+    /// Publishes ranks that have risen: before a new task is acknowledged, so that none of lower
+    /// rank that is handed out later goes before it. Returns the queues for which the partition may
+    /// have to yield no more.
     pub(crate) fn note_rises(&mut self, state: &State) -> Vec<u32> {
         let queues: Vec<u32> = self.noted.keys().copied().collect();
         let has_risen = |queue: &u32| self.note_rise(*queue, state);
@@ -185,8 +186,8 @@ impl Precedence {
         true
     }
 
-    /// Notes ranks that have fallen: after the tasks of higher rank are handed over. Returns the
-    /// partitions that are to consider a queue.
+    /// Publishes ranks that have fallen: after the tasks of higher rank are delivered. Returns the
+    /// partitions that are to reconsider a queue.
     pub(crate) fn note_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
         let mut freed = Vec::new();
         self.noted.retain(|queue, noted| {
@@ -208,13 +209,13 @@ impl Precedence {
         freed
     }
 
-    /// The partition's time has moved: forgets which queues it yields.
+    /// After a step of the clock: forgets for which queues the partition yields.
     pub(crate) fn step(&mut self) {
         self.yielding.clear();
     }
 
     /// Withdraws every rank: the partition hands nothing out. Returns the partitions that are to
-    /// consider a queue.
+    /// reconsider a queue.
     pub(crate) fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
         self.yielding.clear();
         let noted = std::mem::take(&mut self.noted).into_keys();

@@ -10,13 +10,13 @@ use super::session::WorkSession;
 use crate::error::QueueError;
 use crate::model::QueueSettings;
 
-/// A queue as the doors know it.
+/// A queue as the frontends use it.
 pub struct QueueHandle {
     /// Id of the queue.
     pub id: u32,
     /// Tenant that owns the queue.
     pub tenant: Box<str>,
-    /// The same as a number, for as long as this Egret runs.
+    /// Hash of the tenant, for as long as this Egret runs.
     pub(crate) tenant_number: u32,
     /// Name of the queue, unique in its tenant.
     pub name: Box<str>,
@@ -52,7 +52,7 @@ impl QueueHandle {
         self.has_priorities.load(Ordering::Relaxed)
     }
 
-    /// A task of another priority than the usual one may be in it.
+    /// Marks that the queue may have a task of another than the default priority.
     pub(crate) fn note_priority(&self) {
         // Read first: a line of memory that nothing changes is shared by all cores.
         if !self.has_priorities() {
@@ -60,7 +60,7 @@ impl QueueHandle {
         }
     }
 
-    /// Notes a worker, to be notified when the queue is deleted.
+    /// Adds a worker, to be notified when the queue is deleted.
     pub(crate) fn note_worker(&self, session: &Arc<WorkSession>) {
         let mut workers = lock(&self.workers);
         if workers.len() == workers.capacity() {
@@ -93,8 +93,7 @@ impl QueueHandle {
 /// Queues by tenant, then by name.
 pub(crate) type Directory = HashMap<Box<str>, HashMap<Box<str>, Arc<QueueHandle>>>;
 
-/// A number for a tenant, that is not 0. Two tenants with the same would share their turns, no
-/// more.
+/// A non-zero number for a tenant. Two tenants with the same number only share their turns.
 pub(crate) fn tenant_number(tenant: &str) -> u32 {
     crc32c::crc32c(tenant.as_bytes()).max(1)
 }

@@ -1,4 +1,4 @@
-//! The handle of the engine, and what it is made of.
+//! The handle of the engine, and its dependencies.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -16,17 +16,17 @@ use super::queue_handle::tenant_number;
 use crate::config::QueueConfig;
 use crate::metrics::Metrics;
 
-/// What the engine stands on.
+/// Dependencies of the engine.
 pub struct Options {
     /// Settings of the queue engine.
     pub config: QueueConfig,
-    /// Where its files are.
+    /// Directory of its files.
     pub directory: PathBuf,
-    /// Where the time comes from.
+    /// Source of time.
     pub clock: Arc<dyn Clock>,
-    /// Where chance comes from.
+    /// Source of randomness.
     pub entropy: Arc<dyn Entropy>,
-    /// Where callbacks may go; everywhere with `queue.callback_private`.
+    /// Allowed destinations of callbacks; ignored with `queue.callback_private`.
     pub destinations: Destinations,
 }
 
@@ -91,7 +91,7 @@ impl Queues {
         &self.inner.config
     }
 
-    /// What a tenant has in flight.
+    /// The items of a tenant in flight.
     pub fn in_flight(&self, tenant: &str) -> Arc<TenantInFlight> {
         self.inner.in_flight.of(tenant_number(tenant))
     }

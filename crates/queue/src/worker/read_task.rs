@@ -1,4 +1,4 @@
-//! Reading tasks: the index of a partition, then the records of its log.
+//! Reading tasks: the index entry in a partition, then the records of its log.
 
 use egret_log::{LogError, Seq};
 
@@ -24,7 +24,7 @@ impl Queues {
         views.into_iter().next().ok_or_else(|| not_found(id))
     }
 
-    /// Reads what belongs to the sights; tasks that have gone meanwhile are left out.
+    /// Reads the records of the snapshots; tasks that were deleted meanwhile are left out.
     pub(crate) async fn views(
         &self,
         partition: usize,

@@ -1,9 +1,9 @@
-//! What the partitions know of queues, brought together at a start: a crash may have left a change
-//! in some of them only.
+//! Reconciles the queues of the partitions at a start: a crash may have left a change in some of
+//! them only.
 //!
-//! A queue is made, and changed, in partition 0 first; it is deleted in partition 0 last. So what
-//! partition 0 says is to be done in the others, unless one of them has known a queue and has it no
-//! more: then it was being deleted, and that goes on.
+//! A queue is created and changed in partition 0 first, and deleted there last. So the state of
+//! partition 0 is applied to the others, unless one of them has had the queue and has it no more:
+//! then its deletion is continued.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::error::QueueError;
 use crate::model::QueueSettings;
 use crate::worker::queues::Queues;
 
-/// A queue that a partition has.
+/// A queue and the steps that repair it.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
     pub id: u32,
@@ -24,9 +24,9 @@ pub(super) struct QueueEntry {
     draining: bool,
     /// Whether it was being deleted.
     pub goes: bool,
-    /// Whether tasks or schedules of it have another priority than the usual one.
+    /// Whether tasks or schedules of it have another than the default priority.
     pub has_priorities: bool,
-    /// What is to be done in which partition, in this order.
+    /// Steps to be done, each with its partition, in this order.
     left: Vec<(usize, RepairStep)>,
 }
 
@@ -37,8 +37,8 @@ enum RepairStep {
     Delete,
 }
 
-/// Every queue that any partition has, and what is left to be done for it. A partition that could
-/// not be opened is left out: what is to be done there is done at a later start.
+/// Every queue of any partition, and the steps that repair it. A partition that could not be opened
+/// is left out: its steps are done at a later start.
 pub(super) fn queues<'a>(partitions: impl Iterator<Item = (usize, &'a State)>) -> Vec<QueueEntry> {
     let partitions: Vec<(usize, &State)> = partitions.collect();
     let mut found: BTreeMap<u32, &Queue> = BTreeMap::new();
@@ -50,7 +50,7 @@ pub(super) fn queues<'a>(partitions: impl Iterator<Item = (usize, &'a State)>) -
     let has_priorities: BTreeSet<u32> = (partitions.iter())
         .flat_map(|(_, state)| state.queues_with_priorities())
         .collect();
-    // Every partition makes the callbacks' queue for itself.
+    // Every partition creates the callbacks' queue by itself.
     found.remove(&CALLBACKS);
     let known = found.into_iter().map(|(id, queue)| {
         let lost = |(_, state): &(usize, &State)| {
@@ -100,7 +100,7 @@ fn left(
 }
 
 impl Queues {
-    /// Does what is left to be done for a queue.
+    /// Does the repair steps of a queue.
     pub(super) async fn settle(&self, known: &QueueEntry) -> Result<(), QueueError> {
         let queue = known.id;
         for (partition, step) in &known.left {

@@ -1,4 +1,4 @@
-//! How a partition begins: with what its log holds, and an epoch of its own.
+//! Recovery of a partition: replays its log, and begins an epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::store::record;
 use crate::store::schedule::put_ms;
 use crate::worker::schedule_locations::{ScheduleLocation, ScheduleLocations};
 
-/// Opens the log of which the records from `from` on are to be replayed. Only one of which nothing
-/// is in a snapshot may be new: another has been removed, with tasks in it.
+/// Opens the log whose records from `from` on are to be replayed. It may be new only if no snapshot
+/// contains records: otherwise it was removed, with tasks in it.
 ///
 /// # Errors
 /// [`LogError::Absent`], [`LogError::Missing`], and those of [`FileLog::open`].
@@ -74,7 +74,7 @@ pub(crate) fn replay(
                 chain.missing -= 1;
                 chain.records.push((seq, bytes));
             }
-            // After a cut comes the clock of the next start.
+            // A cut chain is followed by the clock of the next start.
             Command::Chain { tasks } => {
                 chain = PendingChain {
                     missing: tasks,
@@ -95,15 +95,15 @@ pub(crate) fn replay(
     Ok(())
 }
 
-/// The records of a chain that has not been read to its end.
+/// Records of a chain that is not complete yet.
 #[derive(Default)]
 struct PendingChain {
     missing: u32,
     records: Vec<(Seq, Bytes)>,
 }
 
-/// From here on leases differ from all that were given before; those that are out last for
-/// `grace_ms`.
+/// Begins an epoch: leases differ from all that were given before, and present ones do not expire
+/// for `grace_ms`.
 ///
 /// # Errors
 /// [`QueueError::Log`].
@@ -129,7 +129,7 @@ pub(crate) fn begin_epoch(
     Ok(())
 }
 
-/// Does something and commits it.
+/// Runs a job and commits it.
 fn in_one_turn(
     log: &mut impl Log,
     state: &mut State,
@@ -156,8 +156,8 @@ fn in_one_turn(
     Ok(log.sync()?)
 }
 
-/// Finds the place of every schedule. Of two with one name, which a crash may leave while one
-/// moves, the earlier is deleted; and so are those of queues that are gone.
+/// Locates every schedule. Of two with one name, which a crash may leave during a move, the earlier
+/// is deleted; and so are those of deleted queues.
 ///
 /// # Errors
 /// [`QueueError::Log`].

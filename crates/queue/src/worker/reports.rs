@@ -1,4 +1,4 @@
-//! Reports on leased tasks, made ready for their partitions.
+//! Reports on leased tasks, validated and encoded for their partitions.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ struct ReportPart {
 }
 
 impl<'q> Reports<'q> {
-    /// Nothing yet, of a caller of this tenant.
+    /// An empty batch for a caller of this tenant.
     ///
     /// # Errors
     /// When the engine is not running.
@@ -41,18 +41,17 @@ impl<'q> Reports<'q> {
         })
     }
 
-    /// As before, for a caller that may report on tasks of some queues only: any other lease counts
-    /// as lost.
+    /// Restricts the caller to tasks of some queues: any other lease counts as lost.
     pub fn within(mut self, filter: Option<QueueFilter>) -> Self {
         self.filter = filter;
         self
     }
 
-    /// Checks a report and lays it out, under the caller's number for it. `text` is a result, an
-    /// error or a reason; `format` counts for a result.
+    /// Validates a report and encodes it, under the caller's number for it. `text` is a result, an
+    /// error or a reason; `format` applies to a result.
     ///
     /// # Errors
-    /// What is wrong with it; the others are not concerned.
+    /// What is wrong with it; the other reports are not affected.
     pub fn add(
         &mut self,
         number: u64,
@@ -64,7 +63,7 @@ impl<'q> Reports<'q> {
         self.add_with(number, lease, said, text, format, None)
     }
 
-    /// The same for a completion with attachments.
+    /// As [`Reports::add`], for a completion with attachments.
     ///
     /// # Errors
     /// As [`Reports::add`].
@@ -132,8 +131,7 @@ impl<'q> Reports<'q> {
         Ok(())
     }
 
-    /// Hands everything to the partitions; `sink` receives the outcome of each report that was
-    /// added.
+    /// Submits all reports; `sink` receives the outcome of each.
     pub fn submit(self, sink: &Arc<dyn ReportSink>) {
         for (partition, part) in self.parts.into_iter().enumerate() {
             if part.items.is_empty() {

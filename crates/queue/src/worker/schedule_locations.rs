@@ -1,15 +1,15 @@
-//! Which partition has which schedule.
+//! Locations of schedules.
 
 use std::collections::BTreeMap;
 
 use crate::core::state::ScheduleKey;
 
-/// Where a schedule is.
+/// Location of a schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct ScheduleLocation {
-    /// The partition of the one that counts.
+    /// The partition of the valid copy.
     pub at: usize,
-    /// Partitions that may have another one, of a move that has not come to its end.
+    /// Partitions that may have a duplicate, of a move that was not completed.
     pub also: Vec<usize>,
 }
 

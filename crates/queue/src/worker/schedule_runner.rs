@@ -1,10 +1,10 @@
-//! Makes the tasks of schedules whose tick has come.
+//! Makes the tasks of schedules whose tick is due.
 //!
 //! A tick whose tenant is at its limit on tasks waits for room: it is logged as a tick whose next
 //! one is itself, so that a schedule has at most one that waits, and has it after a restart too.
-//! Those of one tenant are made in the order of their ticks, whatever they count for: a tick that
-//! has come waits behind those that wait, and one whose task counts for two is not passed over by
-//! those behind it. Tenants do not wait for each other.
+//! Those of one tenant are processed in the order of their ticks, whatever the load of their tasks:
+//! a due tick waits behind those that wait, and one whose task counts for two is not overtaken.
+//! Tenants do not wait for each other.
 
 mod order;
 
@@ -25,63 +25,61 @@ use crate::worker::partition_handle::part_name;
 
 pub(crate) use crate::core::state::NEVER_MS;
 
-/// A tick has been missed when no task could be made for so long after it, in milliseconds.
+/// A tick is missed when no task could be made for so long after it, in milliseconds.
 const LATE_MS: u64 = 10_000;
 
-/// Tasks that stand for missed ticks of a schedule, and for those that came while one waited for
-/// room, until it has caught up. What is beyond is left out, also where there is room for a few of
-/// them at a time.
+/// Tasks for missed ticks of a schedule, and for those that came while one waited for room, until
+/// it has caught up. Further ticks are skipped, also where there is room for a few of them at a
+/// time.
 const MISSED_MAX: u32 = 1_000;
 
-/// Schedules whose made-up ticks are counted. The count of one that is forgotten, as by a restart,
-/// starts at zero.
+/// Schedules whose backlog is counted. A count that is dropped, as by a restart, starts at zero.
 const BACKLOGS_MAX: usize = 4_096;
 
 /// Tasks of a schedule in one record, besides those for missed ticks.
 const TICKS_MAX: u32 = 1_000;
 
-/// Schedules looked at in one turn.
+/// Schedules processed in one turn.
 const TURN_SCHEDULES_MAX: usize = 256;
 
 /// Tasks made in one turn, except that one schedule may make more.
 const TURN_TASKS_MAX: u32 = 2_048;
 
-/// Bytes of a record about a tick besides the names in it.
+/// Bytes of the record of a tick besides its names.
 const RECORD_BYTES_MAX: usize = 64;
 
-/// Expressions kept ready. One is some kilobytes, as it has a byte for each year.
+/// Cached expressions. One is some kilobytes, as it has a byte for each year.
 const RHYTHMS_MAX: usize = 512;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// How long to wait before something is tried again, in milliseconds; ticks that wait for room are
-/// among it.
+/// The wait before something is retried, in milliseconds, including ticks that wait for room.
 const RETRY_MS: u64 = 1_000;
 
-/// How many tasks and bytes a turn may still take.
+/// Tasks and bytes that ticks may still use in a turn.
 pub(crate) struct TickBudget {
-    /// Tasks that the partition may know besides those that it knows.
+    /// Number of further tasks that the partition may have.
     pub tasks: u64,
-    /// What one tenant may have of them.
+    /// Share of one tenant.
     pub share: TenantShare,
-    /// Bytes that records may take.
+    /// Maximum bytes of records.
     pub bytes: usize,
 }
 
 impl TickBudget {
-    /// Tasks that a tenant may have besides those that it has.
+    /// Number of further tasks that a tenant may have.
     fn of_tenant(&self, state: &State, tenant: &str) -> u64 {
         let own = state.load_of(tenant).tasks;
         self.share.room(state.load().tasks, own)
     }
 
-    /// Whether a tenant that has nothing may have a task that counts for so many.
+    /// Whether a tenant without tasks may have a task with this load.
     fn is_ever_enough(&self, task_load: u32) -> bool {
         self.share.room(0, 0) >= u64::from(task_load)
     }
 }
 
-/// What a schedule does when its tick has come.
+/// Tasks to make for a due schedule, and its next tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TickPlan {
     tasks: u32,
@@ -92,17 +90,17 @@ struct TickPlan {
 #[derive(Clone, Copy, Debug)]
 struct MissedTicks {
     policy: MissedTickPolicy,
-    /// Ticks before this were.
+    /// Ticks before this time were missed.
     until_ms: u64,
-    /// How many ticks in front of these have been made up for.
+    /// Tasks already made for ticks of this range.
     made_up: u32,
 }
 
-/// The ticks of a schedule that are made up for piece by piece, as there was no room for all of
+/// Missed ticks of a schedule that are processed in several turns, as there was no room for all of
 /// them at once.
 #[derive(Clone, Copy, Debug)]
 struct Backlog {
-    /// The first that is left.
+    /// The first remaining tick.
     tick_ms: u64,
     /// Ticks before this belong to it: all that come until the schedule has caught up, where one
     /// waited for room.
@@ -115,8 +113,8 @@ pub(crate) fn tick_after(rhythm: &CronSchedule, ms: u64) -> u64 {
     rhythm.after(ms).unwrap_or(NEVER_MS)
 }
 
-/// Decides on the ticks from `tick_ms` up to now, of which at most `most` get tasks. `next_ms` is
-/// not after now when there are more.
+/// Plans the ticks from `tick_ms` up to now, with at most `tasks_max` tasks. `next_ms` is not after
+/// now when there are more.
 fn due(rhythm: &CronSchedule, late: MissedTicks, tick_ms: u64, now_ms: u64, most: u32) -> TickPlan {
     let (mut made_up, mut next_ms) = (0, tick_ms);
     let is_missed = |ms: u64| ms < late.until_ms && ms <= now_ms;
@@ -152,33 +150,33 @@ struct BackedOffSchedule {
 }
 
 pub(crate) struct ScheduleRunner {
-    /// Those needed of late, by the records of their schedules.
+    /// Recently used expressions, by the records of their schedules.
     rhythms: BTreeMap<u64, (CronSchedule, MissedTickPolicy)>,
-    /// By the records of the schedules.
+    /// Schedules that are retried later, by their records.
     aside: BTreeMap<u64, BackedOffSchedule>,
-    /// By the records of the schedules.
+    /// Missed ticks that are being processed, by the records of their schedules.
     backlogs: BTreeMap<u64, Backlog>,
     /// When tasks could last be made; `None`: not since the start.
     able_ms: Option<u64>,
-    /// Ticks before this were missed.
+    /// Ticks before this time were missed.
     missed_until_ms: u64,
-    /// Nothing is done before this.
+    /// Nothing is done before this time.
     rest_until_ms: u64,
-    /// When it is looked next whether there is room for ticks that wait for it.
+    /// When ticks that wait for room are tried again.
     room_again_ms: u64,
-    /// The records of some schedules cannot be read.
+    /// Condition of schedules whose records cannot be read.
     unreadable: Condition,
 }
 
-/// A schedule whose tick has come.
+/// A schedule whose tick is due.
 struct DueSchedule {
     tenant: String,
     name: String,
     record: u64,
     tick_ms: u64,
-    /// Whether it came before and has waited for room since.
+    /// Whether the tick was due before and has waited for room since.
     has_waited: bool,
-    /// What one of its tasks counts for: two with a callback.
+    /// Load of one of its tasks: two with a callback.
     task_load: u32,
 }
 
@@ -193,8 +191,8 @@ fn schedule_tick(tenant: &str, name: &str, schedule: &Schedule) -> DueSchedule {
     }
 }
 
-/// The tick of a schedule whose tenant has no room for its task waits until there is some. It
-/// stands for those that come meanwhile, unless each is to be made up for.
+/// Keeps the tick of a schedule waiting whose tenant has no room for its task. It stands for those
+/// that come meanwhile, unless each of them makes a task.
 fn wait_for_room(come: &DueSchedule) -> TickPlan {
     let reason = format_args!("schedule {}: queue.tenant_tasks_max is reached", come.name);
     let message = "a tenant has reached its task limit: runs of its schedules wait";
@@ -219,7 +217,7 @@ impl ScheduleRunner {
         }
     }
 
-    /// When the next tick is to be dealt with, in Unix milliseconds.
+    /// When the next tick is to be processed, in Unix milliseconds.
     pub(crate) fn next_due_ms(&self, state: &State) -> Option<u64> {
         let mut awake = state.ticks();
         let first = awake.find(|(_, _, schedule)| !self.aside.contains_key(&schedule.record));
@@ -231,15 +229,15 @@ impl ScheduleRunner {
         soonest.map(|due_ms| due_ms.max(self.rest_until_ms))
     }
 
-    /// Whether a tick has come that is to be dealt with now.
+    /// Whether a tick is to be processed now.
     pub(crate) fn are_due(&self, state: &State, now_ms: u64) -> bool {
         let due_ms = self.next_due_ms(state);
         due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
 
-    /// Moves the schedules after a step of the clock. Where the time has gone back by more than a
+    /// Shifts the schedules after a step of the clock. Where the time has gone back by more than a
     /// day, schedules tick again from the present time on, as their next tick may be years ahead;
-    /// by less, ticks that have come do not come again.
+    /// by less, past ticks do not come again.
     pub(crate) fn step(&mut self, turn: &mut BatchTurn<'_>, by_ms: i64, read: &ReadRecord) {
         let now_ms = turn.now.as_millis_unsigned();
         self.able_ms = self.able_ms.map(|able_ms| able_ms.min(now_ms));
@@ -271,7 +269,7 @@ impl ScheduleRunner {
                 tracing::warn!(name, tenant, %error, "cannot read a schedule after the clock was set back; its next run stays as it was");
                 continue;
             }
-            // A tick that has waited for room goes on waiting.
+            // A tick that has waited for room keeps waiting.
             let next_ms = if has_waited {
                 now_ms
             } else {
@@ -289,8 +287,7 @@ impl ScheduleRunner {
         }
     }
 
-    /// Makes the tasks of ticks that have come, as many as there is room for. What does not fit is
-    /// made in turns to come.
+    /// Makes the tasks of due ticks, as many as there is room for. The rest is made in later turns.
     pub(crate) fn run(&mut self, turn: &mut BatchTurn<'_>, room: &TickBudget, read: &ReadRecord) {
         let now_ms = turn.now.as_millis_unsigned();
         let is_due = |due_ms: u64| due_ms <= now_ms;
@@ -358,8 +355,8 @@ impl ScheduleRunner {
         }
     }
 
-    /// Takes the backed off schedules whose retry is due, by the numbers of their records.
-    /// Schedules that were deleted meanwhile are dropped with them.
+    /// Takes the backed off schedules whose retry is due, by the numbers of their records. Deleted
+    /// schedules are dropped with them.
     fn take_retries(&mut self, now_ms: u64) -> BTreeMap<u64, BackedOffSchedule> {
         let is_due = |aside: &BackedOffSchedule| aside.again_ms <= now_ms;
         let due = self.aside.iter().filter(|(_, aside)| is_due(aside));
@@ -368,8 +365,8 @@ impl ScheduleRunner {
         due
     }
 
-    /// Decides on a schedule whose record is known and whose tenant has room for `most` tasks.
-    /// Without any, the tick waits, unless it was missed and is left out.
+    /// Plans a schedule whose expression is cached and whose tenant has room for `tasks_max` tasks.
+    /// Without any, the tick waits, unless it was missed and is skipped.
     fn due_with_room(
         &mut self,
         come: &DueSchedule,
@@ -387,7 +384,7 @@ impl ScheduleRunner {
         due
     }
 
-    /// Which ticks of a schedule were missed.
+    /// The missed ticks of a schedule.
     fn late(
         &self,
         come: &DueSchedule,
@@ -395,7 +392,7 @@ impl ScheduleRunner {
         aside: Option<&BackedOffSchedule>,
         now_ms: u64,
     ) -> MissedTicks {
-        // What came while the record could not be read was missed as well.
+        // Ticks that came while the record could not be read were missed as well.
         let unread = aside.is_some_and(|aside| now_ms > aside.since_ms + LATE_MS);
         let until_ms = match (come.has_waited, unread) {
             (true, _) => NEVER_MS,
@@ -415,7 +412,8 @@ impl ScheduleRunner {
         }
     }
 
-    /// Counts what has been made up for where some is left, so that it ends at [`MISSED_MAX`].
+    /// Counts the tasks made for missed ticks where some are left, so that they end at
+    /// [`MISSED_MAX`].
     fn note_backlog(&mut self, record: u64, late: MissedTicks, due: TickPlan, now_ms: u64) {
         let is_left = due.next_ms < late.until_ms && due.next_ms <= now_ms;
         if late.policy != MissedTickPolicy::All || !is_left {
@@ -466,7 +464,7 @@ impl ScheduleRunner {
         }
     }
 
-    /// Sees to it that the expression in a schedule's record is known.
+    /// Caches the expression in a schedule's record.
     fn learn(&mut self, record: u64, read: &ReadRecord) -> Result<(), QueueError> {
         if self.rhythms.contains_key(&record) {
             return Ok(());

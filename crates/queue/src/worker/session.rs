@@ -1,4 +1,4 @@
-//! A worker that takes tasks as they come ready, as many as it has room for.
+//! Sessions of workers, which receive tasks for their credits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,39 +9,39 @@ use crate::worker::sinks::WorkSink;
 /// The shortest and the longest lease, in milliseconds.
 pub const LEASE_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
 
-/// Tasks that a worker may say it has room for, all in all.
+/// Maximum number of credits of a worker.
 pub const CREDITS_MAX: u32 = 100_000;
 
-/// How a worker works.
+/// Description of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkSpec {
     /// Names of the queues to work on.
     pub queues: Vec<String>,
     /// Name of the worker, for people to read.
     pub worker: String,
-    /// How long a lease lasts without a heartbeat, in milliseconds; `None`: as the queue says.
+    /// How long a lease lasts without a heartbeat, in milliseconds; `None`: the queue's setting.
     pub lease_ms: Option<u64>,
 }
 
-/// What partitions know of a worker.
+/// A worker as the partitions use it.
 pub(crate) struct WorkSession {
     pub worker: Box<str>,
     /// Ids of queues, with the lease time of each in milliseconds.
     pub queues: Vec<(u32, u64)>,
     pub sink: Arc<dyn WorkSink>,
-    /// Tasks it has room for; above them how often it has been drained.
+    /// Its credits; in the upper bits the number of drains.
     room: AtomicU64,
-    /// Which partitions count on it; the others must be told when it has room.
+    /// Partitions that know of its credits; the others must be notified of new ones.
     known: Box<[AtomicBool]>,
-    /// Only one partition may count on it.
+    /// Whether it belongs to a claim, which only one partition serves.
     pub alone: bool,
     closed: AtomicBool,
 }
 
-/// Where the number of drains begins in the word that holds the credits too.
+/// Unit of the number of drains in the word that also holds the credits.
 const DRAIN: u64 = 1 << 32;
 
-/// Credits that a partition has taken. What is not used is to be given back.
+/// Credits that a partition has taken. Unused ones must be returned.
 pub(crate) struct CreditGrant {
     pub credits: u32,
     /// The number of drains when they were taken.
@@ -66,7 +66,7 @@ impl WorkSession {
         }
     }
 
-    /// Another place for the same worker, without room yet, that one partition is to count on.
+    /// Another session for the same worker without credits, for a claim from one partition.
     pub(crate) fn alike(&self, partitions: usize) -> Self {
         Self {
             alone: true,
@@ -89,7 +89,7 @@ impl WorkSession {
         fits(before).is_some()
     }
 
-    /// Takes up to `most` credits.
+    /// Takes up to `max` credits.
     pub(crate) fn take_credits(&self, most: u32) -> CreditGrant {
         let most = if self.is_closed() || self.sink.is_full() {
             0
@@ -103,13 +103,13 @@ impl WorkSession {
         }
     }
 
-    /// No room any more. What partitions have taken before does not come back either.
+    /// Drops all credits. Those that partitions have taken before are not returned either.
     pub(crate) fn drain(&self) {
         self.change(|room| (room / DRAIN + 1).wrapping_mul(DRAIN));
     }
 
-    /// Gives back credits that were not used. Returns the partitions that must be told now: they
-    /// may have found no room meanwhile. They count on it from here on.
+    /// Returns unused credits. The result is the partitions that must be notified now: they may
+    /// have found no credits meanwhile.
     pub(crate) fn give_back(&self, room: &CreditGrant, unused: u32) -> Vec<usize> {
         if unused == 0 {
             return Vec::new();
@@ -128,7 +128,8 @@ impl WorkSession {
         }
     }
 
-    /// Has partitions count on it again that found no room. Returns which: they must be told now.
+    /// Registers with all partitions that found no credits. Returns those that must be notified
+    /// now.
     pub(crate) fn become_known_to_all(&self) -> Vec<usize> {
         if self.alone {
             return Vec::new();
@@ -153,17 +154,17 @@ impl WorkSession {
         }
     }
 
-    /// Whether a partition did not count on it; it does from here on.
+    /// Registers with a partition. Returns whether it was not registered.
     pub(crate) fn register_with(&self, partition: usize) -> bool {
         !self.known[partition].swap(true, Ordering::SeqCst)
     }
 
-    /// A partition found no room and does not count on it any more.
+    /// Unregisters from a partition that found no credits.
     pub(crate) fn become_unknown(&self, partition: usize) {
         self.known[partition].store(false, Ordering::SeqCst);
     }
 
-    /// Whether it has room for a task.
+    /// Whether it has credits and can take a task.
     pub(crate) fn has_credits(&self) -> bool {
         self.room.load(Ordering::SeqCst) as u32 > 0 && !self.is_closed() && !self.sink.is_full()
     }

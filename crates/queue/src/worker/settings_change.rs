@@ -5,10 +5,10 @@ use super::session::check_lease;
 use crate::error::QueueError;
 use crate::model::{QueueSettings, Retention, RetryPolicy};
 
-/// Tasks of a queue that may be handed out in a second, where that is bounded.
+/// Allowed rates of a queue with a rate limit.
 pub const RATE_PER_SECOND: std::ops::RangeInclusive<f64> = 0.001..=1e9;
 
-/// What is to change of a queue's settings; what is absent stays.
+/// Changes of a queue's settings; absent ones stay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SettingsChange {
     /// Sets [`QueueSettings::max_attempts`] if present.

@@ -1,28 +1,28 @@
-//! Where answers go: a frontend gives the engine a sink, so that a partition hands over what it has
-//! committed without waiting, and without knowing the receiver.
+//! Sinks: a frontend gives the engine a sink, so that a partition delivers committed results
+//! without waiting, and without knowing the receiver.
 
 use crate::error::QueueError;
 use crate::model::{AttemptEnd, Lease, TaskId, TaskState};
 
-/// What became of a new task.
+/// Outcome of a new task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnqueueReceipt {
     /// Id of the enqueued task.
     pub id: TaskId,
-    /// There was such a task already, with the same unique key.
+    /// Whether there was such a task already, with the same unique key.
     pub replayed: bool,
 }
 
 /// Receives the outcomes of new tasks. Called on a partition's thread: must not block.
 pub trait ProduceSink: Send + Sync {
-    /// What became of tasks, by the caller's numbers.
+    /// Delivers the outcomes of tasks, by the caller's numbers.
     fn outcomes(&self, outcomes: &[(u64, Result<EnqueueReceipt, QueueError>)]);
 }
 
 /// Receives the outcomes of reports on leased tasks. Called on a partition's thread: must not
 /// block.
 pub trait ReportSink: Send + Sync {
-    /// What became of reports, by the caller's numbers.
+    /// Delivers the outcomes of reports, by the caller's numbers.
     fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]);
 }
 
@@ -49,15 +49,15 @@ pub struct TaskAssignment<'a> {
     pub priority: u8,
     /// Its tags, as fields of `Assignment` in the wire format of Protocol Buffers.
     pub tags: &'a [u8],
-    /// Payload and so on, in the same format.
+    /// Payload and other content, in the same format.
     pub content: &'a [u8],
-    /// What workers do not get; see `store/content.rs`.
+    /// The part that workers do not receive; see `store/content.rs`.
     pub(crate) private: &'a [u8],
-    /// What it tells of, where it is a callback.
+    /// The ended task that it reports, if it is a callback.
     pub(crate) about: Option<CallbackSubject<'a>>,
 }
 
-/// What a callback tells of.
+/// The ended task that a callback reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallbackSubject<'a> {
     pub task: TaskId,
@@ -66,9 +66,9 @@ pub(crate) struct CallbackSubject<'a> {
     pub tenant: &'a str,
 }
 
-/// A worker. Called on a partition's thread: must not block.
+/// Receives the tasks of a worker. Called on a partition's thread: must not block.
 pub trait WorkSink: ReportSink {
-    /// Tasks for it, which are leased to it from here on.
+    /// Delivers tasks, which are leased to the worker from here on.
     fn assigned(&self, tasks: &mut dyn Iterator<Item = TaskAssignment<'_>>);
 
     /// Whether the worker can take no more tasks until some of those it has are sent. A sink that
@@ -77,13 +77,13 @@ pub trait WorkSink: ReportSink {
         false
     }
 
-    /// Leases that are its own and of which it will never see the tasks: it takes no more.
+    /// Returns leases of the worker whose tasks it will never receive, as it takes no more.
     fn not_taken(&self, _leases: &mut dyn Iterator<Item = Lease>) {}
 
-    /// A lease of its ended otherwise than by its report.
+    /// Notifies the worker that a lease did not end by its report.
     fn lost(&self, id: TaskId, lease: Lease, end: AttemptEnd);
 
-    /// There will be no more: the engine stops, or cannot go on.
+    /// Notifies the worker that there are no more tasks: the engine stops, or cannot go on.
     fn ended(&self, error: QueueError);
 }
 
@@ -105,12 +105,12 @@ pub struct TaskChange {
 /// Receives changes of tasks. Called on a partition's thread: must not block, and must bound what
 /// it keeps.
 pub trait ChangeSink: Send + Sync {
-    /// Changes of one partition, in the order in which they happened.
+    /// Delivers changes of one partition, in the order in which they happened.
     fn changed(&self, changes: &[TaskChange]);
 
-    /// There will be no more of one partition: it has ended.
+    /// Notifies the subscriber that a partition has ended and delivers no more.
     fn ended(&self, error: QueueError);
 
-    /// Whether the subscriber has gone away.
+    /// Whether the subscriber is gone.
     fn is_gone(&self) -> bool;
 }

@@ -1,5 +1,5 @@
-//! What is handed to partitions: batches of new tasks and of reports, prepared by the caller's
-//! thread so that the partition's thread has little left to do.
+//! Submissions to partitions: batches of new tasks and of reports, prepared by the caller's thread
+//! so that the partition's thread has little work.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::worker::session::WorkSession;
 use crate::worker::sinks::{ProduceSink, ReportSink};
 use crate::worker::turn::BatchTurn;
 
-/// A place in the bytes of a batch.
+/// A range in the bytes of a batch.
 pub(crate) type Span = Range<u32>;
 
-/// A new task, checked and laid out.
+/// A new task, validated and encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub number: u64,
@@ -59,7 +59,7 @@ impl Item {
         (vec![item], bytes)
     }
 
-    /// Bytes that its record holds of it.
+    /// Bytes of its record.
     pub(crate) fn record_bytes(&self) -> u64 {
         let spans = [&self.tags, &self.after, &self.content];
         spans
@@ -68,7 +68,7 @@ impl Item {
             .sum()
     }
 
-    /// What its tenant comes to have with it: its callback counts from the beginning.
+    /// The load that it adds to its tenant; its callback counts from the beginning.
     pub(crate) fn load(&self) -> TaskLoad {
         TaskLoad {
             tasks: 1 + u64::from(self.callback),
@@ -101,13 +101,13 @@ pub(crate) fn slice<'a>(bytes: &'a [u8], span: &Span) -> &'a [u8] {
     &bytes[span.start as usize..span.end as usize]
 }
 
-/// How the tasks of a batch belong together.
+/// Grouping of the tasks of a batch.
 pub(crate) enum Grouping {
     /// Each is made or refused by itself.
     Separate,
-    /// All are made or none; for each task the places of earlier ones that it waits for.
+    /// All are made or none; for each task the indexes of earlier ones that it waits for.
     Chain(Vec<Vec<u32>>),
-    /// They were promised, see [`crate::worker::chain`]: no limit refuses them any more.
+    /// They were promised, see [`crate::worker::chain`]: no limit applies any more.
     Promised,
 }
 
@@ -132,28 +132,28 @@ pub(crate) struct EnqueueBatch {
 /// A worker's report on a task, without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportKind {
-    /// It is done; with a result.
+    /// The task is completed; with a result.
     Complete,
-    /// It failed; with an error.
+    /// The attempt failed; with an error.
     Fail {
         /// Trying again cannot help.
         permanent: bool,
     },
-    /// It is given back.
+    /// The task is returned.
     Defer {
         /// Delay before the task is ready again, in milliseconds.
         delay_ms: u64,
         /// Why; with a reason for [`Defer::Nack`].
         how: Defer,
     },
-    /// It is still being worked on; zero: for the lease time of its queue.
+    /// The worker extends the lease; zero: by the lease time of the queue.
     Heartbeat {
-        /// The lease lasts so long from now.
+        /// New duration of the lease from now, in milliseconds.
         lease_ms: u64,
     },
 }
 
-/// A report, checked and laid out.
+/// A report, validated and encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub number: u64,
@@ -180,7 +180,7 @@ pub type QueueFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 /// Reports of one caller for one partition.
 pub(crate) struct ReportBatch {
     pub tenant: u32,
-    /// The same by name: a lease is good for its tenant only.
+    /// Name of the tenant: a lease is valid for its tenant only.
     pub owner: Box<str>,
     /// The queues whose tasks the caller may report on; `None`: all of the tenant's.
     pub filter: Option<QueueFilter>,
@@ -215,7 +215,7 @@ impl Rejectable for ReportBatch {
     }
 }
 
-/// A batch that is being worked on: dropped before it is answered, by a panic, it is refused.
+/// A batch that is being processed: dropped by a panic before it is answered, it is refused.
 pub(crate) struct ReplyGuard<B: Rejectable>(pub Option<B>);
 
 impl<B: Rejectable> ReplyGuard<B> {
@@ -236,49 +236,50 @@ impl<B: Rejectable> Drop for ReplyGuard<B> {
     }
 }
 
-/// Something to be done in a partition's turn. What it returns is called when that is committed, or
-/// with the error that it was not.
+/// A job that runs in a partition's turn. Its result is called when the turn is committed, or with
+/// the error that prevented that.
 pub(crate) type TurnJob = Box<dyn FnOnce(&mut BatchTurn<'_>) -> OnCommit + Send>;
 
 /// Called with the result of the turn's commit.
 pub(crate) type OnCommit = Box<dyn FnOnce(Result<(), QueueError>) + Send>;
 
-/// What waits for a partition.
+/// A request to a partition.
 pub(crate) enum Submission {
     Enqueue(EnqueueBatch),
     Report(ReportBatch),
-    /// A worker is there, or has room for more.
+    /// A worker has new credits.
     Credits(Arc<WorkSession>),
-    /// A worker is gone; the answer comes when nothing will be pushed to it any more.
+    /// A worker leaves; the reply comes when nothing will be pushed to it any more.
     Detach(Arc<WorkSession>, Option<OnCommit>),
-    /// A worker that takes what is there now and no more; the answer comes after the tasks.
+    /// A claim, which takes ready tasks of this turn only; the reply comes after the tasks.
     Once(Arc<WorkSession>, OnCommit),
-    /// A worker has said that it has no room any more; the answer comes when nothing will be pushed
-    /// to it until it says otherwise.
+    /// A worker has dropped its credits; the reply comes when nothing will be pushed to it until it
+    /// has new ones.
     Drain(Arc<WorkSession>, OnCommit),
-    /// The answer comes when everything committed before is durable.
+    /// The reply comes when everything committed before is durable.
     Sync(OnCommit),
-    /// Something of this queue may be handed out.
+    /// A queue may have tasks to hand out.
     Consider(u32),
     Ask(TurnJob),
 }
 
-/// The record of a new task without tags, other tasks and content, at most, and what the log adds.
+/// Maximum bytes of a new task's record without tags, dependencies and content, with the log's
+/// overhead.
 const TASK_BYTES_MAX: usize = 192;
 
 /// An id of a task that another waits for.
 const TASK_ID_BYTES: usize = 16;
 
-/// The record of a report without result or error, at most, and what the log adds.
+/// Maximum bytes of a report's record without result or error, with the log's overhead.
 const REPORT_BYTES_MAX: usize = 64;
 
 /// Tenant number of requests that belong to no tenant.
 pub(crate) const NO_TENANT: u32 = 0;
 
-/// Whose the turns of questions are, so that these do not hold up what workers say of their room.
+/// Queue of all jobs, so that they do not delay the credits of workers.
 pub(crate) const ASKING: u32 = u32::MAX;
 
-/// Items that a question counts for: some look at thousands of tasks.
+/// Items that a job counts for: some read thousands of tasks.
 const ASK_WEIGHT: usize = 16;
 
 impl Submission {
@@ -290,7 +291,7 @@ impl Submission {
         }
     }
 
-    /// In whose turn it comes.
+    /// The queue in which it waits for its turn.
     pub(crate) fn line(&self) -> u32 {
         match self {
             Submission::Ask(_) => ASKING,
@@ -298,7 +299,7 @@ impl Submission {
         }
     }
 
-    /// Bytes of memory that it takes while it waits.
+    /// Bytes of memory while it waits.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Submission::Enqueue(batch) => batch.bytes.len() + batch.items.len() * size_of::<Item>(),
@@ -309,7 +310,7 @@ impl Submission {
         }
     }
 
-    /// Bytes of records that it may cause, at most; of an [`TurnJob`], which is one record, not
+    /// Maximum bytes of the records that it causes; of a [`TurnJob`], which is one record, not
     /// known.
     pub(crate) fn record_bytes(&self) -> usize {
         match self {
@@ -322,7 +323,7 @@ impl Submission {
         }
     }
 
-    /// How much of a partition's turn it takes: new tasks, reports, or one.
+    /// Share of a partition's turn: the number of new tasks or reports, otherwise one.
     pub(crate) fn weight(&self) -> usize {
         match self {
             Submission::Enqueue(batch) => batch.items.len(),

@@ -1,4 +1,4 @@
-//! What all tenants share of a partition, and how much of it one of them may take.
+//! Limits on the tasks of a partition, in total and by tenant.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use egret_base::{Limit, LimitExceeded, TenantShare};
 use crate::config::QueueConfig;
 use crate::core::state::{State, TaskLoad};
 
-/// What a partition takes in of tasks.
+/// Limits on the tasks of a partition and on their bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskShares {
     pub tasks: TenantShare,
@@ -15,7 +15,7 @@ pub(crate) struct TaskShares {
 }
 
 impl TaskShares {
-    /// Lets the tenant of a queue have `more`.
+    /// Checks whether the tenant of a queue may have an additional load.
     ///
     /// # Errors
     /// The limit in its way.
@@ -31,10 +31,10 @@ impl TaskShares {
     }
 }
 
-/// Tasks that a partition can know: the rows of its tables have 32-bit numbers.
+/// Maximum number of tasks of a partition: the rows of its tables have 32-bit numbers.
 const TASKS_MAX: u64 = 1 << 31;
 
-/// Tasks that one of `partitions` may know, and those of one tenant.
+/// Limits for each of `partitions`, in total and for one tenant.
 pub(crate) fn task_shares(
     config: &QueueConfig,
     partitions: usize,
@@ -67,7 +67,7 @@ pub(crate) fn task_shares(
     }
 }
 
-/// The size of the file system that has a directory; without end where that cannot be found out.
+/// Size of the file system that contains a directory; the largest number if it is unknown.
 pub(crate) fn volume_bytes(directory: &Path) -> u64 {
     let volume = rustix::fs::statvfs(directory);
     volume.map_or(u64::MAX, |volume| {

@@ -1,4 +1,4 @@
-//! A task as people see it, put together from the partition's index and the log.
+//! A task as operators see it, assembled from the partition's index and the log.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::store::attachment::{Attachment, take_manifest};
 use crate::store::content::{self, Content, Format};
 use crate::store::record;
 
-/// How much of a task is wanted.
+/// How much of a task is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// All fields of the task.
@@ -36,18 +36,18 @@ pub struct AttemptView {
     pub ended_ms: u64,
     /// How it ended; empty while it runs.
     pub outcome: &'static str,
-    /// What the worker said.
+    /// Error or reason that the worker reported.
     pub error: String,
 }
 
-/// A task as people see it. Times are Unix milliseconds, zero where they do not apply.
+/// A task as operators see it. Times are Unix milliseconds, zero where they do not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskView {
     /// Id of the task.
     pub id: TaskId,
     /// Name of the task's queue.
     pub queue: String,
-    /// Where it is in its life.
+    /// State of the task.
     pub state: TaskState,
     /// Priority from 0 to 9.
     pub priority: u8,
@@ -63,22 +63,22 @@ pub struct TaskView {
     pub attempts: u16,
     /// Attempts before it is dead.
     pub max_attempts: u16,
-    /// The last ones, oldest first.
+    /// The latest attempts, oldest first.
     pub history: Vec<AttemptView>,
-    /// What is to be worked on.
+    /// Payload of the task.
     pub payload: Vec<u8>,
-    /// What the payload is.
+    /// Format of the payload.
     pub format: Format,
-    /// What came of it.
+    /// Result of the task.
     pub result: Vec<u8>,
-    /// What the result is.
+    /// Format of the result.
     pub result_format: Format,
-    /// What came of it beside.
+    /// Attachments of the result.
     pub attachments: Vec<Attachment>,
     /// The token of the lease that completed it.
     pub(crate) completed_by: u64,
-    /// Of the last attempt that failed, unless the task is completed; of a task that was cancelled
-    /// for another one's sake, which one.
+    /// Error of the last attempt that failed, unless the task is completed; for a task that was
+    /// cancelled because of another one, which one.
     pub error: String,
     /// For people to find it by.
     pub tags: Vec<String>,
@@ -90,7 +90,7 @@ pub struct TaskView {
     pub tracestate: String,
     /// URL that is called when the task has ended.
     pub callback_url: String,
-    /// The tasks it still waits for.
+    /// The tasks that it still waits for.
     pub after: Vec<TaskId>,
     /// Unique key; empty for a task without one.
     pub unique_key: String,
@@ -122,7 +122,7 @@ impl TaskView {
     }
 }
 
-/// What the partition knows of a task, taken in its turn.
+/// Data of a task in its partition, read in its turn.
 pub(crate) struct TaskSnapshot {
     id: TaskId,
     pub entry: Entry,
@@ -153,7 +153,7 @@ impl TaskSnapshot {
     }
 }
 
-/// The task that a record makes.
+/// The task in a record.
 pub(crate) fn task_of(record: &[u8]) -> Result<Option<Enqueue<'_>>, QueueError> {
     Ok(match record::decode(record)? {
         Command::Enqueue(task) => Some(task),
@@ -162,7 +162,7 @@ pub(crate) fn task_of(record: &[u8]) -> Result<Option<Enqueue<'_>>, QueueError> 
     })
 }
 
-/// What the record of a completion says: the attachments, and the result after its format.
+/// The attachments and the result in the record of a completion.
 fn outcome(record: &[u8]) -> Result<(Vec<Attachment>, &[u8]), QueueError> {
     Ok(match record::decode(record)? {
         Command::CompleteAttached(held) => take_manifest(held.content)?,
@@ -171,7 +171,7 @@ fn outcome(record: &[u8]) -> Result<(Vec<Attachment>, &[u8]), QueueError> {
     })
 }
 
-/// Why a task was cancelled that waited for another one.
+/// Why a task was cancelled that depended on another one.
 fn unmet(record: &[u8]) -> Result<Option<String>, QueueError> {
     Ok(match record::decode(record)? {
         Command::Resolve { task, .. } => Some(format!(
@@ -182,7 +182,7 @@ fn unmet(record: &[u8]) -> Result<Option<String>, QueueError> {
     })
 }
 
-/// The words of a worker in the record of its report.
+/// The error or reason in the record of a report.
 fn words(record: &[u8]) -> Result<&[u8], QueueError> {
     Ok(match record::decode(record)? {
         Command::Fail { held, .. }
@@ -196,10 +196,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Reads a record; `None` when it has gone.
+/// Reads a record; `None` when it was deleted.
 pub(crate) type RecordReader<'a> = &'a dyn Fn(u64) -> Result<Option<Bytes>, QueueError>;
 
-/// Puts a view together; `None` when the records of the task have gone.
+/// Assembles a view; `None` when the records of the task were deleted.
 pub(crate) fn view(
     sight: TaskSnapshot,
     detail: Detail,
@@ -259,7 +259,7 @@ pub(crate) fn view(
     }))
 }
 
-/// Why an attempt failed of which no worker has said anything.
+/// The error of an attempt that ended without a report.
 fn unsaid(end: AttemptEnd) -> &'static str {
     match end {
         AttemptEnd::LeaseExpired => "the lease expired: no heartbeat came in time",
@@ -276,7 +276,7 @@ fn last_error(history: &[AttemptView]) -> String {
         .unwrap_or_default()
 }
 
-/// What a task carries, with nothing else known of it.
+/// A view with the content of a task only.
 fn carried_view(id: TaskId, carried: &Content<'_>) -> TaskView {
     let owned = |(name, value): (&&str, &&str)| ((*name).to_owned(), (*value).to_owned());
     TaskView {

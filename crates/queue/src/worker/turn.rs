@@ -1,4 +1,4 @@
-//! One turn of a partition: commands applied and written down, to be committed together.
+//! A turn of a partition: commands that are applied and encoded, to be committed together.
 
 use egret_base::{LimitExceeded, TenantShare, Timestamp};
 use egret_log::{Batch, Seq};
@@ -10,22 +10,22 @@ use crate::core::command::{Command, Enqueue, Refusal, TaskReport};
 use crate::core::state::{ClaimedTask, EnqueueOutcome, PurgeResult, State};
 use crate::store::record;
 
-/// The state and the batch of the turn. A command is applied at once and written down only when it
-/// changed something; a reader of the state sees it as it will be once the turn is committed, and
-/// is answered then.
+/// The state and the batch of a turn. A command is applied at once and encoded only if it changed
+/// something. A reader of the state sees it as it will be after the commit, and gets its reply
+/// then.
 pub(crate) struct BatchTurn<'a> {
     pub state: &'a mut State,
     pub batch: &'a mut Batch,
     /// Receives the changes of tasks.
     pub watchers: &'a mut Watchers,
-    /// Of the batch's first record.
+    /// Number of the batch's first record.
     pub first: Seq,
     pub now: Timestamp,
     pub seed: u64,
 }
 
 impl BatchTurn<'_> {
-    /// The number of the next record. The first of a turn is its clock.
+    /// The number of the next record. The first record of a turn is its clock.
     fn seq(&mut self) -> u64 {
         if self.batch.is_empty() {
             self.state
@@ -43,7 +43,7 @@ impl BatchTurn<'_> {
         self.batch.push_with(|out| record::encode(command, out));
     }
 
-    /// Applies a command and writes it down.
+    /// Applies a command and encodes it.
     pub(crate) fn run(&mut self, command: &Command<'_>) -> Result<(), Refusal> {
         let seq = self.seq();
         self.state.apply(seq, command)?;
@@ -61,8 +61,8 @@ impl BatchTurn<'_> {
         Ok(enqueued)
     }
 
-    /// Makes a task of a chain, see [`Command::Chain`]. Its record is written even where the task
-    /// was made before, since the records of a chain are counted.
+    /// Makes a task of a chain, see [`Command::Chain`]. Its record is written even if the task was
+    /// made before, since the records of a chain are counted.
     pub(crate) fn enqueue_member(&mut self, task: &Enqueue<'_>) -> Result<EnqueueOutcome, Refusal> {
         let seq = self.seq();
         let enqueued = self.state.enqueue(seq, task)?;
@@ -87,7 +87,7 @@ impl BatchTurn<'_> {
         Ok(())
     }
 
-    /// Reports that may have been made before: those are not written down again.
+    /// Applies a report; one that was made before is not written again.
     pub(crate) fn report(&mut self, command: &Command<'_>) -> Result<(), Refusal> {
         let seq = self.seq();
         let changed = match command {
@@ -152,7 +152,7 @@ impl BatchTurn<'_> {
         Ok(purged)
     }
 
-    /// Tells when the task with this number has ended or is gone.
+    /// Notifies a caller when the task with this number has ended or is deleted.
     pub(crate) fn wait(&mut self, number: u64, tell: oneshot::Sender<()>) {
         self.watchers.wait(number, tell);
         self.state.news.wanted = true;
@@ -168,7 +168,7 @@ impl BatchTurn<'_> {
         Ok(())
     }
 
-    /// Does what is due, in so many steps at most.
+    /// Advances timers, in at most so many steps.
     pub(crate) fn do_what_is_due(&mut self, budget: u32) {
         let now_ms = self.now.as_millis_unsigned();
         if self.state.next_due_ms().is_none_or(|due| due > now_ms) {

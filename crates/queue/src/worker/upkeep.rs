@@ -1,6 +1,6 @@
-//! Keeping the log short: snapshots, dropping the segments that they cover, and compacting segments
-//! of which few records are in use. The work is done on a thread of its own; the partition only
-//! starts it and takes its results.
+//! Upkeep of the log: snapshots, dropping the segments that they cover, and compacting segments
+//! with few records in use. The work is done on a thread of its own; the partition only starts it
+//! and takes its results.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const SNAPSHOT_FAILED: &str = "cannot write a snapshot of the queue; retrying";
 /// A segment is compacted when less than this part of its records is in use.
 const LIVE_PERCENT: u64 = 50;
 
-/// Files read by one compaction, in bytes: what it writes is no larger, whatever was guessed.
+/// Bytes read by one compaction, which bounds what it writes, whatever was estimated.
 const RUN_BYTES_MAX: u64 = 256 << 20;
 
 /// The least time between two snapshots while there is no room for more…
@@ -65,7 +65,7 @@ impl LiveRecords {
         self.count * 100 < self.segment.records * LIVE_PERCENT
     }
 
-    /// Bytes that a compaction would leave, if its records were alike.
+    /// Bytes that a compaction would leave, if its records were of equal size.
     fn left_bytes(&self) -> u64 {
         let used = self.segment.used_bytes.unwrap_or(self.segment.file_bytes);
         used * self.count / self.segment.records.max(1)
@@ -88,18 +88,18 @@ enum UpkeepResult<L: Log> {
 pub(crate) struct Upkeep<L: Log> {
     directory: PathBuf,
     shared: Arc<PartitionHandle>,
-    /// Bytes of log after which a snapshot is due, at least; the largest number: none is ever.
+    /// Bytes of log after which a snapshot is due, at least; the largest number: never.
     after_bytes: u64,
-    /// Bytes appended since the last snapshot began that was written.
+    /// Bytes appended since the start of the last snapshot that was written.
     appended: u64,
-    /// The part of them that was there when the one under way began.
+    /// The part of them from before the snapshot in progress.
     imaged: u64,
-    /// The last snapshot was not written.
+    /// Condition of snapshots that are not written.
     failing: Condition,
     compaction_failing: Condition,
-    /// When the one under way began.
+    /// When the snapshot in progress was started.
     began_at: Instant,
-    /// No snapshot is made before, unless there is room and the last one was written.
+    /// Earliest time of a snapshot, unless there is room and the last one was written.
     rested_at: Instant,
     /// Size of the last snapshot's file.
     file_bytes: u64,
@@ -135,12 +135,12 @@ impl<L: Log + 'static> Upkeep<L> {
         }
     }
 
-    /// So many bytes were appended.
+    /// Counts appended bytes.
     pub(crate) fn note(&mut self, bytes: usize) {
         self.appended += bytes as u64;
     }
 
-    /// Takes back what is done and hands over what is due. To be called between turns.
+    /// Takes the result of finished work and starts what is due. To be called between turns.
     ///
     /// # Errors
     /// When the log has stopped.
@@ -158,13 +158,13 @@ impl<L: Log + 'static> Upkeep<L> {
         Ok(())
     }
 
-    /// Takes back what is done, also while a turn waits for room in the log.
+    /// Takes the result of finished work, also while a turn waits for room in the log.
     ///
     /// # Errors
     /// When the log has stopped.
     pub(crate) fn take_back(&mut self, log: &mut L) -> Result<(), LogError> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
-            // Its panic has been reported; without a result, it is put off.
+            // A panic was reported already; without a result, the work is postponed.
             let _ = thread.join();
             let done = lock(&self.done).take();
             match done {
@@ -178,8 +178,8 @@ impl<L: Log + 'static> Upkeep<L> {
         Ok(())
     }
 
-    /// Whether a snapshot is due. With a full disk it is as soon as anything was appended, as what
-    /// it makes superfluous may be what fills the disk: a purge is a short record.
+    /// Whether a snapshot is due. With a full disk it is as soon as anything was appended, as the
+    /// segments that it covers may be what fills the disk: a purge is a short record.
     fn is_due(&self, log: &L) -> bool {
         let is_failing = self.failing.is_active() || self.compaction_failing.is_active();
         match is_failing || log.space_error().is_some() {
@@ -192,7 +192,7 @@ impl<L: Log + 'static> Upkeep<L> {
     /// Waits for the work in progress; its result is discarded.
     pub(crate) fn end(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // A failed thread has told why itself.
+            // A failed thread has reported why itself.
             let _ = thread.join();
         }
     }
@@ -214,14 +214,14 @@ impl<L: Log + 'static> Upkeep<L> {
         }
     }
 
-    /// What was begun has come to nothing: it is tried again after a while.
+    /// Postpones work that has failed.
     fn put_off(&mut self, reason: impl std::fmt::Display) {
         self.failing.fail(reason, SNAPSHOT_FAILED);
         self.rested_at = Instant::now() + REST_FAILED;
     }
 
     fn snapshot(&mut self, state: &mut State, log: &mut L) -> Result<(), LogError> {
-        // A snapshot must not be ahead of the log that it stands for.
+        // A snapshot must not be ahead of its log.
         log.sync()?;
         let seq = log.next();
         let image = state.image();
@@ -254,7 +254,7 @@ impl<L: Log + 'static> Upkeep<L> {
         log: &mut L,
     ) -> Result<(), LogError> {
         let took = self.began_at.elapsed();
-        // One for which there was no room has filled the disk for a moment, for others too.
+        // A snapshot for which there was no room has filled the disk for a moment, for others too.
         let least = match written {
             Ok(_) => REST_MIN,
             Err(_) => REST_FAILED,
@@ -277,7 +277,7 @@ impl<L: Log + 'static> Upkeep<L> {
         let rest = live.into_iter().filter(|one| one.segment.first >= first);
         self.runs.extend(plan(rest));
         if self.runs.is_empty() {
-            // What could not be compacted is gone, or is sparse no more.
+            // A segment that could not be compacted is deleted, or no longer sparse.
             let message = "no segment of the queue's log is left to compact";
             self.compaction_failing.recover(message);
         }
@@ -330,7 +330,7 @@ impl<L: Log + 'static> Upkeep<L> {
                     }
                 }
             }
-            // Told when the disk became full; it is tried again after every snapshot.
+            // Reported when the disk became full; it is retried after every snapshot.
             Err(error @ LogError::Full { .. }) => {
                 tracing::debug!(%error, "cannot compact segments of the queue's log");
             }
@@ -342,8 +342,8 @@ impl<L: Log + 'static> Upkeep<L> {
         Ok(())
     }
 
-    /// A compaction has failed: the next snapshot, which plans it again, is made after a while and
-    /// not only once the log has grown.
+    /// Postpones a compaction that has failed: the next snapshot, which plans it again, is made
+    /// after a while and not only once the log has grown.
     fn put_off_compaction(&mut self, error: LogError, message: &str) {
         self.compaction_failing.fail(error, message);
         self.rested_at = self.rested_at.max(Instant::now() + REST_FAILED);
@@ -356,7 +356,7 @@ struct SegmentRun {
     segments: Vec<LiveRecords>,
     read_bytes: u64,
     left_bytes: u64,
-    /// Of the largest of them.
+    /// Size of the largest of them.
     file_bytes: u64,
 }
 
@@ -375,7 +375,7 @@ impl SegmentRun {
     }
 }
 
-/// Cuts neighbouring sparse segments into runs whose remains should fit into one segment.
+/// Groups neighbouring sparse segments into runs whose live records should fit into one segment.
 fn plan(segments: impl Iterator<Item = LiveRecords>) -> Vec<Vec<LiveRecords>> {
     let mut runs = Vec::new();
     let mut run = SegmentRun::default();

@@ -15,7 +15,7 @@ use crate::worker::sinks::{ChangeSink, TaskChange};
 pub(crate) struct Subscription {
     /// Tenant that owns the queues.
     pub tenant: Box<str>,
-    /// Names of queues, for one may be made again; empty: all of the tenant's.
+    /// Names of queues, as one may be created again; empty: all of the tenant's.
     pub queues: BTreeSet<Box<str>>,
     /// A bit for each state.
     pub states: u8,
@@ -34,14 +34,14 @@ impl Watchers {
         !self.waiting.is_empty() || !self.subscribed.is_empty()
     }
 
-    /// Tells when the task with this number has ended or is gone.
+    /// Notifies a caller when the task with this number has ended or is deleted.
     pub(crate) fn wait(&mut self, number: u64, tell: oneshot::Sender<()>) {
         let waiting = self.waiting.entry(number).or_default();
         waiting.retain(|other| !other.is_closed());
         waiting.push(tell);
     }
 
-    /// Takes a subscriber in, unless there are `most` already.
+    /// Adds a subscription, within the limits on their number.
     pub(crate) fn subscribe(
         &mut self,
         subscription: Subscription,
@@ -58,7 +58,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// Ends all subscriptions. A caller that waits for a task looks for it again, and is refused.
+    /// Ends all subscriptions. A caller that waits for a task queries it again, and is refused.
     pub(crate) fn end(&mut self, error: &QueueError) {
         self.waiting.clear();
         for one in self.subscribed.drain(..) {

@@ -1,4 +1,4 @@
-//! The handle of a worker: its room for tasks, announced to the partitions.
+//! The handle of a worker, which announces its credits to the partitions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,18 +11,18 @@ use super::session::{CREDITS_MAX, WorkSession};
 use super::submission::{OnCommit, Submission};
 use crate::error::QueueError;
 
-/// A worker's place in the engine. Dropped, it gets nothing more; its leases last until they
-/// expire.
+/// A worker's registration with the engine. Dropped, it gets nothing more; its leases last until
+/// they expire.
 pub struct Worker {
     queues: Queues,
     pub(crate) session: Arc<WorkSession>,
-    /// Whether partitions may know of it.
+    /// Whether partitions may have the session.
     announced: AtomicBool,
     /// Whether its queues may have tasks of several priorities.
     pub(crate) has_priorities: bool,
 }
 
-/// An answer and where it comes.
+/// A reply callback and its receiver.
 pub(crate) fn answer() -> (OnCommit, oneshot::Receiver<Result<(), QueueError>>) {
     let (tell, told) = oneshot::channel();
     let answer = Box::new(move |committed| {
@@ -42,9 +42,8 @@ impl Worker {
         }
     }
 
-    /// The worker has no room any more, whatever it said before. `drained` is called when nothing
-    /// will be pushed to it until it says otherwise: what was handed out to it and not pushed is
-    /// taken back.
+    /// Drops the worker's credits. `drained` is called when nothing will be pushed to it until it
+    /// has new ones: tasks that were handed out and not pushed are released.
     pub fn drain(&self, drained: impl FnOnce() + Send + 'static) {
         self.session.drain();
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
@@ -53,12 +52,12 @@ impl Worker {
             let drained = drained.clone();
             let answer = Box::new(move |_| drop(drained));
             let submission = Submission::Drain(self.session.clone(), answer);
-            // A partition that takes nothing in pushes nothing.
+            // A partition that has ended pushes nothing.
             let _ = self.queues.inner.tell(partition, submission);
         }
     }
 
-    /// The worker has room for `count` more tasks.
+    /// Gives the worker `count` more credits.
     ///
     /// # Errors
     /// [`QueueError::Invalid`] for more than [`CREDITS_MAX`] in all.
@@ -76,7 +75,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The worker can take tasks again, after it could not: see [`WorkSink::is_full`].
+    /// Announces that the worker can take tasks again after it could not: see
+    /// [`WorkSink::is_full`].
     pub fn resume(&self) {
         self.announce();
         for partition in self.queues.inner.partitions().unwrap_or_default() {
@@ -84,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// Has every partition count on it that does not.
+    /// Announces the credits to every partition that does not know of them.
     fn announce(&self) {
         self.announced.store(true, Ordering::Release);
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
@@ -100,7 +100,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// Ends the worker's place; returns when nothing will be pushed to it any more.
+    /// Ends the worker's session; returns when nothing will be pushed to it any more.
     pub(crate) async fn leave(self) -> Result<(), QueueError> {
         self.session.close();
         for partition in self.queues.inner.running()? {
@@ -110,7 +110,7 @@ impl Worker {
                 Ok(()) => told.await.unwrap_or(Err(QueueError::Stopping)),
                 Err(error) => Err(error),
             };
-            // One that has failed pushes nothing any more.
+            // A failed partition pushes nothing any more.
             if !self.queues.inner.failed().contains(&partition) {
                 left?;
             }
@@ -140,7 +140,7 @@ impl Drop for Worker {
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
         for partition in 0..partitions {
             let told = Submission::Detach(self.session.clone(), None);
-            // A partition that takes nothing in has none to forget, or notices by the flag.
+            // A partition that has ended has no session, or notices by the flag.
             let _ = self.queues.inner.tell(partition, told);
         }
     }

@@ -1,4 +1,4 @@
-//! Where schedules are: each in the partition of its tasks, to which it moves when that changes.
+//! Placement of schedules: each lives in the partition of its tasks, and moves when that changes.
 
 use bytes::Bytes;
 use egret_base::sync::lock;
@@ -22,11 +22,11 @@ use crate::worker::submission::{Item, slice};
 /// Schedules deleted in one turn.
 const DELETED_AT_ONCE: usize = 500;
 
-/// How long a schedule that moves waits for the one before to be gone, in milliseconds: after a
-/// failure in between it goes on then.
+/// How long a schedule that moves waits until its former copy is deleted, in milliseconds. After a
+/// failure in between it ticks from then on.
 const MOVE_MS: u64 = 60_000;
 
-/// A schedule that is checked and laid out.
+/// A schedule that is validated and encoded.
 struct EncodedSchedule {
     tenant: String,
     name: String,
@@ -37,15 +37,15 @@ struct EncodedSchedule {
 }
 
 impl Queues {
-    /// Makes a schedule, or replaces the one of this name. Ticks that have come before are those of
-    /// the one before; what it has not made by then, it does not make any more. Only a tick that
-    /// waits for room goes on waiting, and makes a task of the new one, unless that rests or moves
-    /// to another partition.
+    /// Creates a schedule, or replaces the one of this name. Ticks that have come before belong to
+    /// the replaced schedule; those that it has not turned into tasks are dropped. Only a tick that
+    /// waits for room keeps waiting and makes a task of the new schedule, unless that is paused or
+    /// moves to another partition.
     ///
     /// # Errors
     /// [`QueueError::Invalid`], [`QueueError::QueueNotFound`], [`QueueError::Limit`]. When a
-    /// schedule moves to another partition, with its ordering key, and that fails half-way, the one
-    /// before or the new one is there; to put it again completes it.
+    /// schedule moves to another partition, with its ordering key, and the move fails half-way,
+    /// either the former or the new one remains; to put it again completes the move.
     pub async fn put_schedule(
         &self,
         tenant: &str,
@@ -115,7 +115,7 @@ impl Queues {
         }
         let mut item = Enqueues::new(self)?.check(0, queue, &schedule.task)?;
         if item.key == 0 {
-            // By its name, so that it is found where it was.
+            // Sharded by name, so that a replaced schedule stays in its partition.
             let hash = crate::worker::enqueues::key_hash(3, 0, &[tenant, schedule.name]);
             item.shard = (hash >> 64) as u16 & ((1 << SHARD_BITS) - 1);
         }
@@ -137,8 +137,8 @@ impl Queues {
         })
     }
 
-    /// When the schedule of this name was put that a partition has; 0 when it has none or cannot
-    /// tell.
+    /// When the schedule of this name was put in a partition; 0 if there is none or its record
+    /// cannot be read.
     async fn put_ms(&self, partition: usize, tenant: &str, name: &str) -> u64 {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         let asked = self.inner.ask(partition, move |turn| {
@@ -160,8 +160,8 @@ impl Queues {
         Ok(read.await.map_err(|_| QueueError::Stopping)??)
     }
 
-    /// Puts a schedule where it belongs, then takes it from where it was: a crash in between leaves
-    /// two, of which the next start drops the earlier.
+    /// Writes a schedule to its partition, then deletes it from the others. A crash in between
+    /// leaves two copies, of which the next start deletes the earlier one.
     async fn place(
         &self,
         partition: usize,
@@ -176,7 +176,7 @@ impl Queues {
                 place.also.push(partition);
             }
         }
-        // Where another one still ticks, this one waits until that one is gone.
+        // While another copy still ticks, this one waits.
         let wait_ms = if others.is_empty() { 0 } else { MOVE_MS };
         let (tenant, name) = (put.tenant.clone(), put.name.clone());
         let (rhythm, paused) = (put.rhythm.clone(), put.paused);
@@ -185,7 +185,7 @@ impl Queues {
         for other in &others {
             match self.drop_schedule(*other, &tenant, &name).await {
                 Ok(dropped_ms) => gone_ms = gone_ms.max(dropped_ms),
-                // The one before goes on. What is left of this one is known.
+                // The former copy stays in force, so the new one is deleted again.
                 Err(error) if moves => {
                     if let Err(error) = self.drop_schedule(partition, &tenant, &name).await {
                         let reason = format_args!("{name} of tenant {tenant}: {error}");
@@ -223,8 +223,8 @@ impl Queues {
             debug_assert_eq!(slice(&put.bytes, &put.item.after), b"");
             let former = turn.state.schedule(&put.tenant, &put.name);
             let freed_bytes = former.map_or(0, |former| turn.state.bytes_freed_with(former));
-            // What it replaces goes, unless tasks are made of it: one that does not grow is no
-            // matter of any limit.
+            // The bytes of the replaced record are freed unless tasks share it. A schedule that
+            // does not grow is not checked against limits.
             let more = TaskLoad {
                 tasks: 0,
                 bytes: put.item.record_bytes().saturating_sub(freed_bytes),
@@ -232,7 +232,7 @@ impl Queues {
             if more.bytes > 0 {
                 shares.check(turn.state, put.item.queue, more)?;
             }
-            // What has come by now has been made before, by the one that is replaced.
+            // Ticks up to now were processed earlier in this turn, by the replaced schedule.
             let now_ms = turn.now.as_millis_unsigned();
             let next_ms = match former {
                 Some(former) if former.waits_for_room() && !put.paused && wait_ms == 0 => {
@@ -252,8 +252,8 @@ impl Queues {
         asked.await?
     }
 
-    /// Takes a schedule from a partition; returns the time up to which it has ticked there, in Unix
-    /// milliseconds. One that is not there is gone already.
+    /// Deletes a schedule from a partition, if it is there. Returns the time up to which it has
+    /// ticked there, in Unix milliseconds.
     pub(crate) async fn drop_schedule(
         &self,
         partition: usize,
@@ -284,7 +284,7 @@ impl Queues {
         if let Some(found) = known.get(&ScheduleKey::new(tenant, name)) {
             return Ok(found.clone());
         }
-        // One that has failed may have it.
+        // A failed partition may have it.
         self.inner.require_all()?;
         Err(not_found(name))
     }

@@ -1,9 +1,9 @@
-//! Where a list goes on.
+//! Where the next page of a list begins.
 
 use crate::core::entry::TaskState;
 use crate::error::QueueError;
 
-/// Where a list goes on.
+/// Where the next page of a list begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     pub state: usize,

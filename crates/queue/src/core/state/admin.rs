@@ -1,4 +1,4 @@
-//! What people ask for: queues, and tasks one by one or by the thousand.
+//! Operations on queues, and on tasks one by one or by the thousand.
 
 use super::machine::State;
 use super::ready_position::ReadyPosition;
@@ -12,14 +12,14 @@ use crate::model::{AttemptEnd, QueueSettings};
 /// What a purge did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PurgeResult {
-    /// Tasks that are gone.
+    /// Tasks that were deleted.
     pub tasks: u32,
-    /// Whether there are more.
+    /// Whether more tasks match.
     pub more: bool,
 }
 
 impl State {
-    /// A queue is there, with these settings.
+    /// Creates a queue, or changes its settings.
     pub fn put_queue(&mut self, id: u32, tenant: &str, name: &str, settings: &QueueSettings) {
         let Some(queue) = self.queues.get_mut(id) else {
             let mut queue = Queue::new(tenant, name, settings.clone(), self.now_ms);
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// After a change of `key_concurrency`: whose turn may come, and whose may not. Lanes come in
+    /// After a change of `key_concurrency`: moves lanes into and out of their rings. Lanes enter in
     /// the order of their first tasks.
     fn reconsider_keys(&mut self, queue: u32) {
         let most = self.queues[queue].settings.key_concurrency;
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    /// Whether a queue hands out and takes in.
+    /// Pauses or resumes a queue, and starts or ends its draining.
     ///
     /// # Errors
     /// [`Refusal::QueueUnknown`].
@@ -78,7 +78,7 @@ impl State {
         Ok(())
     }
 
-    /// A queue goes; its tasks go with what [`State::advance`] does.
+    /// Marks a queue as deleted; [`State::advance`] deletes its tasks.
     ///
     /// # Errors
     /// [`Refusal::QueueUnknown`].
@@ -91,7 +91,7 @@ impl State {
     }
 
     pub(super) fn forget_queue(&mut self, id: u32) {
-        // Keyed ones have gone with their tasks.
+        // Keyed flows were removed with their tasks.
         if let Some(flow) = self.flow_of(id, 0) {
             self.forget_flow(flow);
         }
@@ -102,7 +102,7 @@ impl State {
         self.crowded.retain(|(queue, _)| *queue != id);
     }
 
-    /// A task is not wanted any longer.
+    /// Cancels a task.
     ///
     /// # Errors
     /// [`Refusal`] when there is no such task or it has ended.
@@ -116,8 +116,7 @@ impl State {
         Ok(())
     }
 
-    /// Cancels a task; `reason` is the record of what made it useless, zero when a caller cancelled
-    /// it.
+    /// Cancels a task; `reason` is the record that caused it, zero when a caller cancelled it.
     pub(super) fn cancel_at(&mut self, place: SlotIndex, reason: u64) {
         self.detach(place);
         match self.entries.get(place).state {
@@ -155,7 +154,7 @@ impl State {
         Ok(())
     }
 
-    /// A task goes, whatever became of it; not one that a worker holds.
+    /// Deletes a task in any state except one that a worker holds.
     ///
     /// # Errors
     /// [`Refusal`] when there is no such task or a worker holds it.
@@ -168,7 +167,7 @@ impl State {
         Ok(())
     }
 
-    /// The oldest tasks of a queue in the states whose bits are set go; leased ones stay.
+    /// Deletes the oldest tasks of a queue in the states whose bits are set, except leased ones.
     ///
     /// # Errors
     /// [`Refusal::QueueUnknown`].
@@ -194,7 +193,7 @@ impl State {
         Ok(PurgeResult { tasks, more: false })
     }
 
-    /// Takes a task out of everything. Tasks that wait for it learn that it did not complete.
+    /// Deletes a task with everything that refers to it. Tasks that wait for it are cancelled.
     pub(super) fn remove_task(&mut self, place: SlotIndex) {
         let entry = self.entries.get(place);
         let (state, lane) = (entry.state, entry.lane);

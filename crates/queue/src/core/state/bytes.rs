@@ -1,10 +1,10 @@
-//! Bytes of what records hold: a task's payload and what goes with it, its result, and the words of
-//! its past attempts; and what schedules make tasks of.
+//! Sizes of what records hold: a task's payload and other content, its result, the texts of its
+//! past attempts, and what schedules make tasks of.
 //!
-//! They are counted where a record comes to be referred to, and until it no longer is, so that a
-//! replay counts the same. A task that a schedule makes, or that tells of another one's end, has no
-//! bytes of its own content: it shares a record, see `shared`. A snapshot of a version that did not
-//! count has no bytes either, and what it holds stays uncounted until it goes.
+//! Bytes are counted from when a record is first referred to until it no longer is, so that a
+//! replay counts the same. A task that a schedule makes, or a callback, has no bytes of its own: it
+//! shares a record, see `shared`. A snapshot of a version that did not count has no bytes either,
+//! and its tasks stay uncounted until they are deleted.
 
 use super::machine::State;
 use super::schedule::Schedule;
@@ -14,7 +14,7 @@ use crate::core::slab::SlotIndex;
 use crate::model::TaskId;
 
 impl State {
-    /// Records hold so much more of a task.
+    /// Adds bytes of records to a task.
     pub(super) fn add_bytes(&mut self, place: SlotIndex, bytes: u32) {
         if bytes == 0 {
             return;
@@ -28,7 +28,7 @@ impl State {
         self.bytes += u64::from(bytes);
     }
 
-    /// Records hold so much less of a task.
+    /// Subtracts bytes of records from a task.
     pub(super) fn take_bytes(&mut self, place: SlotIndex, bytes: u32) {
         if bytes == 0 {
             return;
@@ -49,9 +49,10 @@ impl State {
         self.bytes += u64::from(bytes);
     }
 
-    /// A schedule goes; its record may still be held by tasks.
+    /// Removes a schedule; tasks may still hold its record.
     pub(super) fn forget_schedule(&mut self, tenant: &str, schedule: &Schedule) {
-        // Acquired once more to get its place: released for that and for the schedule.
+        // `acquire` returns the slot and adds a reference: one for it and the schedule's own are
+        // released.
         let tenant = self.tenants.acquire(tenant);
         self.discount_bytes(tenant, schedule.bytes);
         self.orphan_record(schedule.record, RecordOwner::Schedule);
@@ -59,7 +60,7 @@ impl State {
         self.release_tenant(tenant);
     }
 
-    /// Whose a task is.
+    /// The tenant of a task.
     pub fn tenant_of(&self, id: TaskId) -> Option<&str> {
         let place = self.find(id)?;
         let queue = self.queues.get(self.entries.get(place).queue)?;

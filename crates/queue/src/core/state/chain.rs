@@ -8,8 +8,8 @@
 //! said not to have completed, and a task that has learned of a completion before does not wait for
 //! it any longer.
 //!
-//! Where logs are not synced before they are believed, a loss of power may leave a partition that
-//! knows of a delivery and one that does not. So every epoch asks again for all that is waited for.
+//! Where logs are not synced before they are acknowledged, a loss of power may leave a partition
+//! that knows of a delivery and one that does not. So every epoch sends all awaits again.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use crate::core::slab::SlotIndex;
 use crate::model::TaskId;
 
 /// Maximum number of tasks that wait for one: all of them get a message in the one step in which it
-/// ends. A further one gets the answer that the task will not complete.
+/// ends. A further one is told that the task will not complete.
 pub const DEPENDENTS_MAX: usize = 100_000;
 
 impl State {
@@ -31,7 +31,7 @@ impl State {
         queue.map_or(0, |queue| tenant_mark(&queue.tenant))
     }
 
-    /// What partitions tell each other.
+    /// Applies the commands that partitions send each other.
     pub(super) fn apply_chain(&mut self, seq: u64, command: &Command<'_>) {
         match command {
             Command::Await {
@@ -69,7 +69,7 @@ impl State {
         self.next_message += 1;
     }
 
-    /// A message has arrived.
+    /// Removes a delivered message.
     pub(crate) fn delivered(&mut self, message: u64) {
         self.messages.remove(message);
     }
@@ -98,7 +98,7 @@ impl State {
         self.waits.remove(number);
     }
 
-    /// Asks once more for everything that tasks here wait for, unless it is about to be asked.
+    /// Sends the awaits of all waiting tasks again, except those that are still queued.
     pub(super) fn ask_again(&mut self) {
         let unasked: BTreeSet<(TaskId, TaskId)> = self
             .messages
@@ -130,10 +130,10 @@ impl State {
         self.waits.get(number).map_or(&[], Vec::as_slice)
     }
 
-    /// A task, perhaps elsewhere, waits for one here.
+    /// Registers a task, perhaps of another partition, that waits for one here.
     pub fn await_task(&mut self, task: TaskId, waiting: TaskId, tenant: u64) {
         let found = self.find(task);
-        // Another tenant's is as unknown as one that never was.
+        // A task of another tenant counts as unknown.
         let found = found.filter(|place| self.mark_of(*place) == tenant);
         let state = found.map(|place| self.entries.get(place).state);
         match (found, state) {
@@ -168,8 +168,8 @@ impl State {
         }
     }
 
-    /// What a task here waits for has ended: the last one lets it go on, a failed one cancels it,
-    /// and record `seq`, which says so, is kept as the reason.
+    /// A task that one here waits for has ended. The last completion makes the waiting task ready;
+    /// a failure cancels it, with record `seq` as the reason.
     pub fn resolve(&mut self, seq: u64, waiting: TaskId, task: TaskId, completed: bool) {
         let Some(place) = self.find(waiting) else {
             return;

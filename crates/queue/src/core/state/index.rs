@@ -1,4 +1,4 @@
-//! Finding tasks by number, unique keys by hash, and the flow of an ordering key.
+//! Indexes: tasks by number, unique keys by hash, flows by ordering key.
 
 use super::machine::State;
 use super::rows::{Queue, TaskRef, Unique};
@@ -16,18 +16,18 @@ impl State {
         found.ok_or(Refusal::QueueUnknown)
     }
 
-    /// The place of the task with this number.
+    /// The slot of the task with this number.
     pub fn place_of(&self, number: u64) -> Option<SlotIndex> {
         self.numbers.get(number)
     }
 
-    /// The place of the task with this id.
+    /// The slot of the task with this id.
     pub fn find(&self, id: TaskId) -> Option<SlotIndex> {
         let place = self.place_of(id.number())?;
         (self.id_of(place) == id).then_some(place)
     }
 
-    /// The id of the task at a place.
+    /// The id of the task in a slot.
     pub fn id_of(&self, place: SlotIndex) -> TaskId {
         self.id(Self::reference(self.entries.get(place)))
     }
@@ -55,7 +55,7 @@ impl State {
     }
 
     pub(super) fn remember(&mut self, hash: u128, task: TaskRef, window_ms: u64) {
-        // One whose window is over may still wait for its timer.
+        // An expired one may still wait for its timer.
         let same = |place| self.uniques.get(place).hash == hash;
         if let Some(place) = self.unique_places.find(hash as u64, same) {
             self.unique_timers.remove(&mut self.uniques, place);
@@ -85,7 +85,7 @@ impl State {
 
     // ---- Flows and lanes. ----
 
-    /// The lane for a new task, which counts among its flow's from here on.
+    /// The lane for a new task, which is counted in its flow.
     pub(super) fn lane_for(&mut self, queue: u32, key: u128, priority: u8) -> SlotIndex {
         let flow = self.flow_of(queue, key).unwrap_or_else(|| {
             let place = self.flows.insert(Flow::new(queue, key));
@@ -130,13 +130,13 @@ impl State {
         });
     }
 
-    /// A task of the flow has ended; a flow without any is forgotten.
+    /// Counts a task of the flow as ended; a flow without tasks is removed.
     pub(super) fn leave_flow(&mut self, lane: SlotIndex) {
         let flow = self.lanes.get(lane).flow;
         let row = self.flows.get_mut(flow);
         row.tasks -= 1;
-        // The flow of tasks without a key stays as long as the queue: they come and go all the
-        // time.
+        // The flow of tasks without a key is kept as long as the queue, since such tasks come and
+        // go all the time.
         if row.tasks > 0 || row.key == 0 {
             return;
         }

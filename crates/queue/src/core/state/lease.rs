@@ -1,4 +1,4 @@
-//! Handing tasks out and taking them back.
+//! Leases: handing tasks out, and reports on them.
 
 use super::machine::State;
 use super::ready_position::ReadyPosition;
@@ -44,22 +44,22 @@ pub struct ClaimedTask {
     pub is_callback: bool,
 }
 
-/// What has become of a lease.
+/// Status of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStatus {
     /// It holds its task.
     Held,
     /// It has completed its task with attachments.
     Completed,
-    /// It is over, or never was.
+    /// It has ended, or never was.
     Over,
 }
 
-/// Whose task a report speaks of.
+/// How a report relates to the lease of its task.
 enum ReportMatch {
-    /// The worker that reports holds it.
+    /// The lease holds the task.
     Now(SlotIndex),
-    /// It held it, and has reported this before.
+    /// The lease has ended by the same report.
     Before,
 }
 
@@ -76,7 +76,7 @@ impl State {
         self.claim_ranked(queue, worker, count, lease_ms, i64::MIN, claimed);
     }
 
-    /// The same with tasks of at least this rank only.
+    /// As [`State::claim`], only with tasks of at least this rank.
     pub(crate) fn claim_ranked(
         &mut self,
         queue: u32,
@@ -87,7 +87,8 @@ impl State {
         claimed: &mut Vec<ClaimedTask>,
     ) {
         let before = claimed.len();
-        // A claim that gets nothing is not logged, so it must not leave a trace, not even a name.
+        // A claim that gets nothing is not logged, so it must not change the state, not even by a
+        // name.
         if self.turn_of(queue).is_none() || !self.has_rank(queue, rank_min) {
             return;
         }
@@ -119,7 +120,7 @@ impl State {
             .front(&self.lanes, &self.entries, aging_ms, self.now_ms)
     }
 
-    /// Takes the first task of a lane whose turn it is, and gives the turn on.
+    /// Removes the first task of the lane whose turn it is, and passes the turn on.
     fn take_turn(&mut self, queue: u32, lane: SlotIndex) -> SlotIndex {
         let (place, flow) = {
             let row = self.lanes.get(lane);
@@ -186,8 +187,9 @@ impl State {
         claimed
     }
 
-    /// Waits for the end of a lease. Of those that end at the same time the last one given does so
-    /// first: each goes before all that are ready, so that in the end they stand as they did.
+    /// Starts the timer of a lease. Of leases that end at the same time, the one given last expires
+    /// first: each task is put in front of all ready tasks, so that their original order is
+    /// restored.
     fn time_lease(&mut self, place: SlotIndex) {
         self.timers.insert_first(&mut self.entries, place);
     }
@@ -201,7 +203,7 @@ impl State {
         }
     }
 
-    /// The task is done; its result is in record `seq`. `false` when that was known already.
+    /// Completes a task; its result is in record `seq`. `false` for a repeated report.
     ///
     /// # Errors
     /// [`Refusal::LeaseLost`].
@@ -209,7 +211,7 @@ impl State {
         self.complete_as(seq, held, 0)
     }
 
-    /// The same with attachments.
+    /// As [`State::complete`], with attachments.
     ///
     /// # Errors
     /// [`Refusal::LeaseLost`].
@@ -230,15 +232,15 @@ impl State {
                 self.detach(place);
                 self.exit(place);
                 self.end(place, TaskState::Completed, seq);
-                // After the end: a callback takes what the task has besides its past attempts for
-                // its content.
+                // After the end: a callback takes the task's bytes, except those of its past
+                // attempts, as the size of the shared record.
                 self.add_bytes(place, bytes_of(held));
                 Ok(true)
             }
         }
     }
 
-    /// The attempt failed; the error is in record `seq`. `false` as for [`State::complete`].
+    /// Fails an attempt; the error is in record `seq`. `false` as for [`State::complete`].
     ///
     /// # Errors
     /// [`Refusal::LeaseLost`].
@@ -270,7 +272,7 @@ impl State {
         }
     }
 
-    /// The worker gives the task back. `false` as for [`State::complete`].
+    /// Returns the task to its queue. `false` as for [`State::complete`].
     ///
     /// # Errors
     /// [`Refusal::LeaseLost`].
@@ -324,8 +326,8 @@ impl State {
         Ok(until_ms)
     }
 
-    /// Finds the task of a lease. One that the same lease has brought to a state that `repeats` the
-    /// report is no error: its acknowledgement may have been lost on the way.
+    /// Matches a report with the lease of its task. A report of the same lease that repeats an
+    /// earlier one is no error: the acknowledgement of the first may have been lost.
     fn holder(
         &self,
         held: &TaskReport<'_>,
@@ -349,7 +351,8 @@ impl State {
         Err(Refusal::LeaseLost)
     }
 
-    /// What has become of a lease of a task: whether attachments that were sent under it are kept.
+    /// Status of a lease, which decides whether the attachments that were uploaded under it are
+    /// kept.
     pub(crate) fn lease_status(&self, task: TaskId, token: u64) -> LeaseStatus {
         let Some(entry) = self.find(task).map(|place| self.entries.get(place)) else {
             return LeaseStatus::Over;
@@ -363,7 +366,7 @@ impl State {
         }
     }
 
-    /// A lease has ended by itself; the wheel has let the task go.
+    /// Ends a lease that has expired; its timer is already removed.
     pub(super) fn expire(&mut self, place: SlotIndex) {
         let timeout_ms = self.timeout_ms(place);
         let entry = self.entries.get_mut(place);
@@ -426,7 +429,7 @@ impl State {
         self.queues.get(self.entries.get(place).queue)
     }
 
-    // ---- What a task asks for, or else its queue. ----
+    // ---- Options of a task, or else the settings of its queue. ----
 
     fn options_of(&self, place: SlotIndex) -> &TaskOptions {
         self.options.get(self.entries.get(place).options)
@@ -454,12 +457,12 @@ impl State {
     }
 }
 
-/// Bytes of the worker's words or of a result.
+/// Bytes of an error, a reason or a result.
 fn bytes_of(held: &TaskReport<'_>) -> u32 {
     held.content.len() as u32
 }
 
-/// The record with the worker's words, where there are any.
+/// The record with the worker's error or reason, if there is one.
 fn record_of(seq: u64, held: &TaskReport<'_>) -> u64 {
     if held.content.is_empty() { 0 } else { seq }
 }

@@ -1,4 +1,4 @@
-//! The state machine itself: what it keeps, and the commands that change it.
+//! The state machine itself: its fields, and the commands that change them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,9 +35,9 @@ pub struct State {
     pub(super) next_number: u64,
     /// Leases given in this epoch.
     pub(super) leases: u64,
-    /// Bytes of what records hold of tasks and schedules.
+    /// Bytes of the records of tasks and schedules.
     pub(super) bytes: u64,
-    /// Callbacks of tasks that have not ended.
+    /// Callbacks that tasks which have not ended will cause.
     pub(super) promised: u64,
     pub(super) next_message: u64,
     pub(super) entries: Slab<Entry>,
@@ -54,24 +54,23 @@ pub struct State {
     pub(super) options: Interner<TaskOptions>,
     pub(super) tags: Interner<Box<[u8]>>,
     pub(super) workers: Interner<Box<str>>,
-    /// One more than the highest id that a queue has had: ids are not used again.
+    /// One more than the highest id of any queue so far: ids are not reused.
     pub(super) next_queue: u32,
-    /// Queues that are deleted and still have tasks, or are about to be forgotten.
+    /// Queues that are deleted and still have tasks, or are about to be removed.
     pub(super) leaving: BTreeSet<u32>,
-    /// When the oldest of a list of ended tasks may be too old: queue and state.
+    /// Time of the next age check of a list of ended tasks: queue and state.
     pub(super) retentions: BTreeSet<(u64, u32, TaskState)>,
-    /// Lists of ended tasks that are longer than their queue keeps, since it has come to keep
-    /// fewer.
+    /// Lists of ended tasks that exceed the retention of their queue, after that was lowered.
     pub(super) crowded: BTreeSet<(u32, TaskState)>,
-    /// Which tasks wait for a task here.
+    /// Tasks that wait for a task here, by its number.
     pub(super) awaited: CowPageMap<BTreeSet<TaskId>>,
-    /// What tasks here wait for.
+    /// Tasks that a task here waits for, by its number.
     pub(super) waits: CowPageMap<Vec<TaskId>>,
     pub(super) messages: CowPageMap<Message>,
     pub(super) schedules: BTreeMap<ScheduleKey, Schedule>,
     pub(super) ticks: TickQueue,
     pub(super) waiting_ticks: WaitingTicks,
-    /// What tasks here tell of that are callbacks.
+    /// Ended tasks that the callbacks here report, by the callback's number.
     pub(super) callbacks: CowPageMap<EndedTask>,
     /// Records that several tasks refer to, by sequence number.
     pub(super) shared: CowPageMap<SharedRecord>,
@@ -231,7 +230,7 @@ impl State {
         self.ask_again();
     }
 
-    /// Whether a queue takes new tasks in.
+    /// Checks that a queue accepts new tasks.
     ///
     /// # Errors
     /// [`Refusal::QueueUnknown`] and [`Refusal::Draining`].
@@ -242,10 +241,10 @@ impl State {
         Ok(())
     }
 
-    /// Makes a task whose content is in record `seq`.
+    /// Creates a task whose content is in record `seq`.
     ///
     /// # Errors
-    /// [`Refusal`] when the queue takes nothing in.
+    /// [`Refusal`] when the queue accepts no tasks.
     pub fn enqueue(&mut self, seq: u64, task: &Enqueue<'_>) -> Result<EnqueueOutcome, Refusal> {
         self.check_intake(task.queue)?;
         let keys = [task.origin, task.unique];
@@ -259,13 +258,13 @@ impl State {
         Ok(EnqueueOutcome::Made(self.make(seq, task, 0, task.bytes())))
     }
 
-    /// The task that was made under the first of these keys that is remembered.
+    /// The task that was created under the first of these keys that is remembered.
     pub(crate) fn made_before(&self, keys: [Option<(u128, u64)>; 2]) -> Option<TaskRef> {
         let mut keys = keys.into_iter().flatten();
         keys.find_map(|(hash, _)| self.remembered(hash))
     }
 
-    /// What the next task will be called.
+    /// Identity of the next task.
     pub(super) fn next_task(&self, shard: u16) -> TaskRef {
         TaskRef {
             number: self.next_number,
@@ -274,8 +273,8 @@ impl State {
         }
     }
 
-    /// Makes a task with these flags besides those that follow from it. Of record `seq` it has so
-    /// many bytes: none of one that it shares.
+    /// Creates a task with these flags and those that follow from it. `bytes` is its size in record
+    /// `seq`: zero if it shares that record.
     pub(super) fn make(&mut self, seq: u64, task: &Enqueue<'_>, flags: u16, bytes: u32) -> TaskRef {
         let made = self.next_task(task.shard);
         self.next_number += 1;
@@ -310,7 +309,7 @@ impl State {
             number: made.number,
             record: seq,
             created_ms: made.created_ms.into(),
-            // When a task that waits for others may begin at the earliest.
+            // Earliest start of a task that waits for others.
             at_ms: begin_ms,
             queue: task.queue,
             lane,

@@ -20,7 +20,7 @@ pub struct Message {
 pub enum MessageKind {
     /// `from` waits for `to`.
     Await {
-        /// Whose `from` is: see [`tenant_mark`].
+        /// Mark of the tenant of `from`: see [`tenant_mark`].
         tenant: u64,
     },
     /// `from` has ended, and `to` waits for it.

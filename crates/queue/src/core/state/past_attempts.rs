@@ -6,7 +6,7 @@ use crate::core::slab::{NOWHERE, SlotIndex};
 use crate::model::AttemptEnd;
 
 impl State {
-    /// Records an attempt that ended. The oldest attempts beyond [`ATTEMPTS_KEPT`] are erased.
+    /// Records an attempt that ended. The oldest ones beyond the maximum are removed.
     pub(super) fn note_past(&mut self, place: SlotIndex, end: AttemptEnd, record: u64, bytes: u32) {
         self.add_bytes(place, bytes);
         let entry = self.entries.get(place);
@@ -38,7 +38,7 @@ impl State {
         }
     }
 
-    /// Forgets a past attempt and those before it. Returns the bytes that records hold of them.
+    /// Removes a past attempt and those before it. Returns the size of their records.
     pub(super) fn erase_pasts(&mut self, mut past: SlotIndex) -> u32 {
         let mut bytes = 0;
         while past != NOWHERE {

@@ -1,4 +1,4 @@
-//! Looking at tasks without changing them.
+//! Queries of tasks.
 
 use std::collections::BTreeSet;
 
@@ -11,26 +11,26 @@ use crate::core::slab::{NOWHERE, SlotIndex};
 /// Tasks of a queue by state, in the order of [`TaskState::ALL`].
 pub type StateCounts = [u64; 7];
 
-/// Entries that one page of a list looks at, at most: one with a filter may hold fewer than asked.
+/// Entries that one page of a list scans, at most: with a filter it may hold fewer than requested.
 const SCANNED_MAX: usize = 20_000;
 
 /// A page of a list.
 #[derive(Clone, Debug, Default)]
 pub struct SlotPage {
-    /// Where the tasks are.
+    /// Slots of the tasks.
     pub places: Vec<SlotIndex>,
     /// The ordinal to go on from; `None` at the end.
     pub next: Option<u64>,
 }
 
 impl State {
-    /// Every queue that is not on its way out, by id.
+    /// Every queue that is not deleted, by id.
     pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
         self.queues.iter().filter(|(_, queue)| !queue.deleted)
     }
 
-    /// Queues that have a task of another priority than the usual one, also an ended one that may
-    /// be tried again, or a schedule of such tasks. Looks at every task.
+    /// Queues with a task of another than the default priority, including ended ones that may be
+    /// requeued, or with a schedule of such tasks. Scans all tasks.
     pub fn queues_with_priorities(&self) -> BTreeSet<u32> {
         let tasks = self
             .entries
@@ -45,9 +45,9 @@ impl State {
         tasks.chain(schedules).filter_map(unusual).collect()
     }
 
-    /// The rank of the next task of a queue, to be compared with those of other partitions: its
-    /// priority, and one more for each `aging_ms` that it has waited, as of a fixed time. `None`
-    /// when nothing may be handed out.
+    /// The rank of the next task of a queue, comparable between partitions: its priority, plus one
+    /// for each `aging_ms` that it has waited, relative to a fixed time. `None` when nothing may be
+    /// handed out.
     pub(crate) fn next_rank(&self, queue: u32) -> Option<i64> {
         let row = self.queues.get(queue)?;
         if row.paused || row.deleted {
@@ -65,7 +65,7 @@ impl State {
         })
     }
 
-    /// An id that is higher than that of any queue there has ever been.
+    /// An id that is higher than that of any queue so far.
     pub(crate) fn next_queue_id(&self) -> u32 {
         self.next_queue
     }
@@ -75,7 +75,7 @@ impl State {
         self.queue(id).ok()
     }
 
-    /// The entry at a place.
+    /// The entry in a slot.
     pub fn entry(&self, place: SlotIndex) -> &Entry {
         self.entries.get(place)
     }
@@ -85,7 +85,7 @@ impl State {
         self.entries.len()
     }
 
-    /// Whether none is known.
+    /// Whether there is no task.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -110,8 +110,8 @@ impl State {
         self.tags.get(number)
     }
 
-    /// Tasks of a queue in a state from the ordinal `from` on, in the order in which they came into
-    /// it, those of them for which `keeps` holds.
+    /// Tasks of a queue in a state from the ordinal `from` on, in the order in which they entered
+    /// it, if they pass the filter.
     pub fn page(
         &self,
         queue: u32,
@@ -154,7 +154,7 @@ impl Queue {
         !self.paused && !self.deleted && self.rings.occupied != 0
     }
 
-    /// Since when the task has been ready that has been so longest, in Unix milliseconds.
+    /// Since when the first ready task has been ready, in Unix milliseconds.
     pub fn oldest_ready_ms(&self, state: &State) -> Option<u64> {
         let head = self.lists[TaskState::Ready as usize].head;
         (head != NOWHERE).then(|| state.entries.get(head).at_ms)

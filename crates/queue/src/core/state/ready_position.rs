@@ -1,10 +1,10 @@
-//! Where a task comes among those that are ready.
+//! Position of a task among the ready ones.
 
-/// Where a task goes among those that are ready.
+/// Position of a task among the ready ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadyPosition {
-    /// Claimed before: ahead of all of its priority and key, the last returned one first.
+    /// For a returned task: ahead of all of its priority and key, the last returned one first.
     First,
-    /// New, or after an attempt that failed: behind all that are ready.
+    /// For a new task, or after a failed attempt: behind all ready ones.
     Last,
 }

@@ -7,32 +7,32 @@ use crate::core::slab::{NOWHERE, Row, SlotIndex};
 use crate::core::wheel::{Links, TimerRow};
 use crate::model::{AttemptEnd, QueueSettings};
 
-/// A queue as this partition knows it.
+/// A queue as stored in this partition.
 #[derive(Clone, Debug)]
 pub struct Queue {
     /// Tenant that owns the queue.
     pub tenant: Box<str>,
-    /// The same by place among [`Tenants`](super::tenants::Tenants).
+    /// Slot of the tenant in [`Tenants`](super::tenants::Tenants).
     pub(super) tenant_place: SlotIndex,
     /// Name of the queue, unique in its tenant.
     pub name: Box<str>,
     /// Current settings of the queue.
     pub settings: QueueSettings,
-    /// Nothing is handed out.
+    /// Whether no task is handed out.
     pub paused: bool,
-    /// Nothing is taken in.
+    /// Whether no new task is accepted.
     pub draining: bool,
-    /// It goes, as soon as its tasks have gone.
+    /// Whether it is deleted; its row is removed after its tasks.
     pub deleted: bool,
     /// Time of creation, in Unix milliseconds.
     pub created_ms: u64,
     /// Its tasks by state.
     pub lists: [List; 7],
-    /// Bytes of what records hold of its tasks.
+    /// Bytes of its tasks' records.
     pub bytes: u64,
-    /// Whose turn it is.
+    /// Lanes that are ready, by priority.
     pub rings: Rings,
-    /// A bit for each state whose list is watched for tasks that are too old.
+    /// A bit for each state whose list of tasks has an age check.
     pub(super) watched: u8,
 }
 
@@ -55,7 +55,7 @@ impl Queue {
         }
     }
 
-    /// Whether it is noted when a task that ended in this state may be too old.
+    /// Whether an age check is scheduled for the tasks that ended in this state.
     pub(super) fn is_watched(&self, state: TaskState) -> bool {
         self.watched >> state as u8 & 1 == 1
     }
@@ -71,7 +71,7 @@ impl QueueTable {
         self.0.get(id as usize)?.as_deref()
     }
 
-    /// The queue with this id, to be changed.
+    /// The queue with this id, for changes.
     pub fn get_mut(&mut self, id: u32) -> Option<&mut Queue> {
         self.0.get_mut(id as usize)?.as_deref_mut()
     }
@@ -81,7 +81,7 @@ impl QueueTable {
         self.get(id).is_some()
     }
 
-    /// Puts a queue in its place.
+    /// Inserts a queue under its id.
     pub fn insert(&mut self, id: u32, queue: Queue) {
         let place = id as usize;
         if self.0.len() <= place {
@@ -121,7 +121,7 @@ pub struct Unique {
     pub until_ms: u64,
     /// Links of its timer in the wheel.
     pub links: Links,
-    /// Whether the place is in use.
+    /// Whether the slot is in use.
     pub used: bool,
 }
 
@@ -186,7 +186,7 @@ pub struct PastAttempt {
     pub attempt: u16,
     /// How the attempt ended.
     pub end: AttemptEnd,
-    /// Whether the place is in use.
+    /// Whether the slot is in use.
     pub used: bool,
 }
 
@@ -225,7 +225,7 @@ pub struct StateChange {
     pub attempts: u16,
 }
 
-/// A lease that ended otherwise than by a report of its worker.
+/// A lease that did not end by a report of its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostLease {
     /// The task that was leased.
@@ -239,25 +239,25 @@ pub struct LostLease {
 /// Events for other parts of the program; the driver of the partition takes them.
 #[derive(Clone, Debug, Default)]
 pub struct StateEvents {
-    /// Whether `changes` are wanted.
+    /// Whether `changes` are collected.
     pub wanted: bool,
-    /// In the order in which they happened.
+    /// State changes, in the order in which they happened.
     pub changes: Vec<StateChange>,
-    /// In the order in which they happened.
+    /// Lost leases, in the order in which they happened.
     pub lost: Vec<LostLease>,
-    /// Queues of which a first task may now be handed out, or none any more.
+    /// Queues of which a first task may now be handed out, or the last one no longer may.
     pub turned: Vec<u32>,
-    /// Tasks with attachments that are gone.
+    /// Deleted tasks whose attachments must be deleted.
     pub detached: Vec<TaskRef>,
-    /// Sums of a tenant, a queue or all that had less than was to be taken from them.
+    /// Number of sums, of a tenant, a queue or all, that were smaller than what was subtracted.
     pub miscounts: u64,
 }
 
-/// What became of an [`Enqueue`](crate::core::command::Enqueue).
+/// Outcome of an [`Enqueue`](crate::core::command::Enqueue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueOutcome {
-    /// There is a new task.
+    /// A new task was created.
     Made(TaskRef),
-    /// There was one with the same unique key. Nothing has changed, and nothing needs to be logged.
+    /// There is a task with the same unique key. Nothing has changed, and nothing is logged.
     Replayed(TaskRef),
 }

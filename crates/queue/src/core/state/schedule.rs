@@ -1,11 +1,12 @@
-//! Schedules: a task per tick, and callbacks: a task that tells of another one's end.
+//! Schedules, which make a task per tick, and callbacks, which are tasks that report the end of
+//! another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::TaskRef;
 use crate::model::TaskOptions;
 
-/// The ordering key of a tenant's callbacks: any number of them may be under way, but tenants take
+/// The ordering key of a tenant's callbacks. Any number of them may be in flight, but tenants take
 /// turns.
 pub fn callback_key(tenant: &str) -> u128 {
     1 << 64 | u128::from(crc32c::crc32c(tenant.as_bytes()))
@@ -14,7 +15,7 @@ pub fn callback_key(tenant: &str) -> u128 {
 /// The queue of callbacks: the same in every partition; it belongs to no tenant.
 pub const CALLBACKS: u32 = 0;
 
-/// When a schedule ticks next that never does again, in Unix milliseconds: the end of time.
+/// Next tick of a schedule that has no further one, in Unix milliseconds: the end of time.
 pub const NEVER_MS: u64 = u64::MAX;
 
 /// Names a schedule among those of all tenants.
@@ -39,10 +40,10 @@ impl ScheduleKey {
 /// Ticks in their order, each with the key of its schedule.
 pub(super) type TickQueue = BTreeSet<(u64, ScheduleKey)>;
 
-/// Ticks that have come and wait for room, by tenant.
+/// Due ticks that wait for room, by tenant.
 pub(super) type WaitingTicks = BTreeMap<Box<str>, TickQueue>;
 
-/// A schedule as the partition knows it. Which ticks it has is known to the partition's driver.
+/// A schedule as stored in the partition. Only the driver of the partition knows its expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// The record with its description and the content of its tasks.
@@ -55,7 +56,7 @@ pub struct Schedule {
     pub priority: u8,
     /// Hash of their ordering key.
     pub key: u128,
-    /// What they ask for otherwise than their queue.
+    /// Options in which they differ from their queue.
     pub options: TaskOptions,
     /// Tags of its tasks.
     pub tags: Box<[u8]>,
@@ -63,25 +64,25 @@ pub struct Schedule {
     pub callback: bool,
     /// Whether the schedule is paused.
     pub paused: bool,
-    /// The tick to come, in Unix milliseconds. Where it is the same as `last_ms`, it has come and
-    /// waits for room.
+    /// The next tick, in Unix milliseconds. Equal to `last_ms` while a due tick waits for room.
     pub next_ms: u64,
-    /// The tick before; zero: none.
+    /// The previous tick; zero: none.
     pub last_ms: u64,
-    /// The task of the tick before.
+    /// The task of the previous tick.
     pub last: TaskRef,
-    /// Bytes of what the record holds.
+    /// Bytes of the record's content.
     pub bytes: u32,
 }
 
 impl Schedule {
-    /// Whether its tick has come, and found no room for its task: any other tick is after the one
-    /// before. After the clock was set back, it may be one that has come before and comes again.
+    /// Whether its tick is due but found no room for its task: any other tick is later than the
+    /// previous one. After the clock was set back, it may be a tick that has come before and comes
+    /// again.
     pub fn waits_for_room(&self) -> bool {
         self.next_ms == self.last_ms && self.last_ms > 0
     }
 
-    /// Whether it has a tick to be dealt with.
+    /// Whether it has a next tick.
     pub(super) fn is_awake(&self) -> bool {
         !self.paused && self.next_ms != NEVER_MS
     }

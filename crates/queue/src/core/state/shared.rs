@@ -1,9 +1,9 @@
-//! Records that several tasks refer to: those of schedules, of which each tick makes tasks, and
-//! those of tasks that a callback tells of.
+//! Records that several tasks refer to: those of schedules, which make a task per tick, and those
+//! of tasks that a callback reports.
 //!
-//! The bytes of such a record are its owner's: the schedule's or the task's. When that goes before
-//! the others, they stay on the tenant until the last holder has gone as well. The tenant stands
-//! here, because holders may outlive the queue.
+//! The bytes of such a record belong to its owner, the schedule or the task. When the owner is
+//! deleted before the other holders, they stay with the tenant until the last holder is deleted.
+//! The tenant is stored here, because holders may outlive the queue.
 
 use super::machine::State;
 use super::schedule::Schedule;
@@ -12,7 +12,7 @@ use super::tenants::subtract;
 use crate::core::slab::SlotIndex;
 
 impl State {
-    /// So many tasks come to hold the record of a schedule.
+    /// Counts so many tasks as holders of a schedule's record.
     pub(super) fn share_schedule(&mut self, tenant: &str, schedule: &Schedule, tasks: u32) {
         let tasks = u64::from(tasks);
         if let Some(shared) = self.shared.get_mut(schedule.record) {
@@ -28,7 +28,7 @@ impl State {
         self.shared.insert(schedule.record, shared);
     }
 
-    /// A callback comes to hold the record of the task that it tells of.
+    /// Counts a callback as a holder of the record of the task that it reports.
     pub(super) fn share_record(&mut self, place: SlotIndex) {
         let entry = self.entries.get(place);
         let (record, number, bytes) = (entry.record, entry.number, entry.bytes);
@@ -47,7 +47,7 @@ impl State {
         self.shared.insert(record, shared);
     }
 
-    /// A holder of a record has gone.
+    /// Removes a holder of a record.
     pub(super) fn release_record(&mut self, record: u64) {
         let shared = self.shared.get_mut(record);
         let shared = shared.expect("a record is shared while it is held");
@@ -63,8 +63,8 @@ impl State {
         self.release_tenant(shared.tenant);
     }
 
-    /// The owner of a record goes, and its bytes with it: while the record is held, they count for
-    /// its tenant.
+    /// Removes the owner of a record, and its bytes. While the record has holders, they count for
+    /// the tenant.
     pub(super) fn orphan_record(&mut self, record: u64, owner: RecordOwner) {
         let shared = self.shared.get_mut(record);
         let Some(shared) = shared.filter(|shared| shared.owner == owner) else {
@@ -75,7 +75,7 @@ impl State {
         self.bytes += u64::from(shared.bytes);
     }
 
-    /// Bytes that would no longer be counted if a schedule went: none while its tasks are there.
+    /// Bytes that deleting a schedule would free: none while its tasks exist.
     pub(crate) fn bytes_freed_with(&self, schedule: &Schedule) -> u64 {
         match self.shared.get(schedule.record) {
             Some(_) => 0,
@@ -89,7 +89,7 @@ impl State {
         records.map(|(record, shared)| (record, shared.holders))
     }
 
-    /// The tenant whose record a task shares.
+    /// The tenant of a shared record.
     pub(crate) fn tenant_of_shared(&self, record: u64) -> Option<&str> {
         let shared = self.shared.get(record)?;
         Some(self.tenants.name(shared.tenant))

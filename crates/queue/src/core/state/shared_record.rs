@@ -2,10 +2,10 @@
 
 use crate::core::slab::SlotIndex;
 
-/// What a shared record belongs to.
+/// Owner of a shared record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordOwner {
-    /// The owner has gone; the record's bytes are counted until the last holder goes.
+    /// The owner is deleted; the record's bytes are counted until the last holder is deleted.
     None,
     /// A schedule, which counts its bytes.
     Schedule,
@@ -13,12 +13,12 @@ pub enum RecordOwner {
     Task(u64),
 }
 
-/// A record that others than its owner refer to.
+/// A record that tasks besides its owner refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedRecord {
-    /// Whose it is: a place in [`Tenants`](super::tenants::Tenants).
+    /// Its tenant: a slot in [`Tenants`](super::tenants::Tenants).
     pub tenant: SlotIndex,
-    /// What it belongs to.
+    /// The schedule or task whose record it is.
     pub owner: RecordOwner,
     /// Bytes of the content.
     pub bytes: u32,

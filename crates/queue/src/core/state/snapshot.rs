@@ -1,4 +1,4 @@
-//! A partition as it was at one moment, to be written down while it goes on.
+//! Snapshots of a partition's state, which are written while it goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ use crate::core::task_index::TaskIndex;
 use crate::core::wheel::Wheel;
 use crate::model::{TaskId, TaskOptions};
 
-/// Everything that decides on what a partition does, without the maps that find it. Taking one
-/// costs a small allocation or a reference count a page, and a copy of what there is little of.
+/// The whole state of a partition, without its indexes. Taking one costs a small allocation or a
+/// reference count per page, and copies of small collections.
 #[derive(Clone, Debug)]
 pub struct StateSnapshot {
     /// Time of the partition, in Unix milliseconds.
@@ -27,7 +27,7 @@ pub struct StateSnapshot {
     pub epoch: u32,
     /// Number that tells this log from others.
     pub instance: u16,
-    /// No lease expires before, in Unix milliseconds.
+    /// Time before which no lease expires, in Unix milliseconds.
     pub grace_until_ms: u64,
     /// Number of the next task.
     pub next_number: u64,
@@ -59,11 +59,11 @@ pub struct StateSnapshot {
     pub workers: Values<Box<str>>,
     /// Id of the next queue.
     pub next_queue: u32,
-    /// When the oldest of a list of ended tasks may be too old: queue and state.
+    /// Time of the next age check of a list of ended tasks: queue and state.
     pub retentions: BTreeSet<(u64, u32, TaskState)>,
-    /// Which tasks wait for a task of this partition.
+    /// Tasks that wait for a task of this partition, by its number.
     pub awaited: CowPageMap<BTreeSet<TaskId>>,
-    /// What tasks of this partition wait for.
+    /// Tasks that a task of this partition waits for, by its number.
     pub waits: CowPageMap<Vec<TaskId>>,
     /// Messages that are not delivered yet.
     pub messages: CowPageMap<Message>,
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// The partition of an image: goes on exactly as the one it was taken of.
+    /// The state of a snapshot, which behaves exactly as the one that it was taken from.
     pub fn restore(image: StateSnapshot) -> Self {
         let mut state = Self {
             now_ms: image.now_ms,
@@ -149,7 +149,7 @@ impl State {
         state
     }
 
-    /// Makes what finds rows.
+    /// Rebuilds all indexes.
     fn index_all(&mut self) {
         for (_, queue, state) in self.retentions.clone() {
             self.note_watched(queue, state, true);

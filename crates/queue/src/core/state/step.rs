@@ -1,11 +1,9 @@
-//! A step of the clock: the partition's time becomes another one, and nothing that counts elapsed
-//! time notices.
+//! A step of the clock: shifts the partition's time without affecting elapsed times.
 //!
 //! Delays, leases, timeouts, windows of unique keys, the grace of an epoch and the ages of ended
-//! tasks all move with the time, so that as much of each is left as before. What was asked for at a
-//! time of day (`run_at`, ticks of schedules) stays where it is. A step costs a visit of every
-//! task, and happens when an operator releases the clock, or at a start after which the time is
-//! another one.
+//! tasks move with the time, so that as much of each is left as before. Times of day (`run_at`,
+//! ticks of schedules) stay. A step visits every task; it happens when an operator releases the
+//! clock, or at a start after which the time differs.
 
 use super::machine::State;
 use crate::core::entry::{Entry, TaskState, flag};
@@ -18,7 +16,7 @@ impl State {
         let shift = |ms: u64| shifted(ms, by_ms);
         self.now_ms = shift(self.now_ms);
         self.grace_until_ms = shift(self.grace_until_ms);
-        // Stable orders: those that come to be due at the same time come as they would have come.
+        // The sorts are stable: timers that become due at the same time keep their order.
         let mut timed = self.timers.waiting(&self.entries);
         timed.sort_by_key(|place| self.entries.get(*place).at_ms);
         for place in 0..self.entries.extent() {
@@ -51,7 +49,7 @@ impl State {
     }
 }
 
-/// A time that moves with the partition's; zero stands for none, and the end of time stays.
+/// Shifts a time; zero (none) and the end of time stay.
 fn shifted(ms: u64, by_ms: i64) -> u64 {
     if ms == 0 || ms == u64::MAX {
         ms

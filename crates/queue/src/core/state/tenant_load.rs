@@ -1,4 +1,4 @@
-//! Counting what each tenant has in a partition.
+//! Loads of tenants in a partition.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::core::entry::{Entry, flag};
 use crate::core::slab::SlotIndex;
 
 impl State {
-    /// The tenant on whose load a task is: of a callback, that of the task it tells of.
+    /// The tenant whose load includes a task: for a callback, that of the task it reports.
     pub(super) fn tenant_at(&self, place: SlotIndex) -> SlotIndex {
         tenant_of_entry(self.entries.get(place), &self.queues, &self.shared)
     }
 
-    /// Counts a new task with its bytes, and the callback that it may cause.
+    /// Adds a new task with its bytes, and the callback that it may cause.
     pub(super) fn count_task(&mut self, place: SlotIndex) {
         let tenant = self.tenant_at(place);
         let entry = self.entries.get(place);
@@ -31,7 +31,7 @@ impl State {
         self.bytes += bytes;
     }
 
-    /// A task is no longer known, nor what records hold of it.
+    /// Subtracts a task and the bytes of its records.
     pub(super) fn discount_task(&mut self, place: SlotIndex) {
         let tenant = self.tenant_at(place);
         let entry = self.entries.get(place);
@@ -46,14 +46,14 @@ impl State {
         subtract(&mut self.bytes, bytes, miscounts);
     }
 
-    /// A task that has not ended will cause a callback.
+    /// Counts the callback that a task will cause when it ends.
     pub(super) fn promise_callback(&mut self, place: SlotIndex) {
         let tenant = self.tenant_at(place);
         self.tenants.load_mut(tenant).tasks += 1;
         self.promised += 1;
     }
 
-    /// A task that was to cause a callback has ended or goes.
+    /// Subtracts the callback of a task that has ended or is deleted.
     pub(super) fn withdraw_promise(&mut self, place: SlotIndex) {
         let tenant = self.tenant_at(place);
         let tasks = &mut self.tenants.load_mut(tenant).tasks;
@@ -61,20 +61,20 @@ impl State {
         subtract(&mut self.promised, 1, &mut self.news.miscounts);
     }
 
-    /// Takes bytes from a tenant's sum and from that of all.
+    /// Subtracts bytes from a tenant's sum and from the total.
     pub(super) fn discount_bytes(&mut self, tenant: SlotIndex, bytes: u32) {
         let own = &mut self.tenants.load_mut(tenant).bytes;
         subtract(own, u64::from(bytes), &mut self.news.miscounts);
         subtract(&mut self.bytes, u64::from(bytes), &mut self.news.miscounts);
     }
 
-    /// Takes a reference to a tenant back.
+    /// Releases a reference to a tenant.
     pub(super) fn release_tenant(&mut self, tenant: SlotIndex) {
         let is_wrong = self.tenants.release(tenant);
         self.news.miscounts += u64::from(is_wrong);
     }
 
-    /// Sum of the loads of all tenants.
+    /// Total load of all tenants.
     pub fn load(&self) -> TaskLoad {
         TaskLoad {
             tasks: self.len() as u64 + self.promised,
@@ -82,13 +82,13 @@ impl State {
         }
     }
 
-    /// What the tenant of this name has.
+    /// Load of the tenant of this name.
     pub fn load_of(&self, tenant: &str) -> TaskLoad {
         let place = self.tenants.place(tenant);
         place.map_or_else(TaskLoad::default, |place| self.tenants.load(place))
     }
 
-    /// What the tenant of a queue has.
+    /// Load of the tenant of a queue.
     pub fn load_of_queue(&self, queue: u32) -> TaskLoad {
         let queue = self.queues.get(queue);
         queue.map_or_else(TaskLoad::default, |queue| {
@@ -96,7 +96,7 @@ impl State {
         })
     }
 
-    /// Adds up what an image says of its rows.
+    /// Rebuilds the loads from the rows of a snapshot.
     pub(super) fn count_load(&mut self) {
         let former = std::mem::take(&mut self.tenants);
         let shared = std::mem::take(&mut self.shared);
@@ -140,8 +140,8 @@ impl State {
     }
 }
 
-/// See [`State::tenant_at`]. A callback from before records were shared is on the tenant of its own
-/// queue.
+/// The tenant whose load includes an entry. A callback that was made before records were shared
+/// counts for the tenant of its own queue.
 fn tenant_of_entry(
     entry: &Entry,
     queues: &QueueTable,

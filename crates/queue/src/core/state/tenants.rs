@@ -1,8 +1,7 @@
-//! What each tenant has of a partition: added up as it comes and goes, so that no limit costs a
-//! search.
+//! Loads of tenants in a partition: running sums, so that checking a limit needs no search.
 //!
-//! A callback is on its task's tenant from the moment at which the task is made: one that has not
-//! ended counts for two, so that no end of a task brings its tenant beyond what was let in.
+//! A callback counts for its task's tenant from when the task is made: a task that has not ended
+//! counts for two, so that its end cannot exceed the tenant's limit.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +10,9 @@ use crate::core::slab::{Row, Slab, SlotIndex};
 /// Tasks, and bytes of what records hold of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskLoad {
-    /// Tasks that are known, and callbacks of those that have not ended.
+    /// Existing tasks, and callbacks of those that have not ended.
     pub tasks: u64,
-    /// Bytes of content, results and the words of past attempts, and of schedules.
+    /// Bytes of content, results and texts of past attempts, and of schedules.
     pub bytes: u64,
 }
 
@@ -26,11 +25,11 @@ impl std::iter::Sum for TaskLoad {
     }
 }
 
-/// A tenant that something of a partition refers to.
+/// A tenant with references from queues, schedules or shared records.
 #[derive(Clone, Debug, Default)]
 struct Tenant {
     name: Box<str>,
-    /// Queues, schedules and shared records that are the tenant's.
+    /// Number of its queues, schedules and shared records.
     uses: u64,
     load: TaskLoad,
 }
@@ -41,7 +40,7 @@ impl Row for Tenant {
     }
 }
 
-/// Tenants by place and by name.
+/// Tenants by slot and by name.
 #[derive(Clone, Debug, Default)]
 pub struct Tenants {
     rows: Slab<Tenant>,
@@ -49,7 +48,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// The place of a tenant, to which there is one more reference.
+    /// The slot of a tenant, with one more reference.
     pub fn acquire(&mut self, name: &str) -> SlotIndex {
         if let Some(place) = self.places.get(name).copied() {
             self.rows.get_mut(place).uses += 1;
@@ -64,15 +63,14 @@ impl Tenants {
         place
     }
 
-    /// One more reference to a tenant that has some.
+    /// Adds a reference to a tenant that has some.
     pub(super) fn hold(&mut self, place: SlotIndex) -> SlotIndex {
         self.rows.get_mut(place).uses += 1;
         place
     }
 
-    /// Takes one reference back; a tenant without any is forgotten. Returns whether it was counted
-    /// wrongly: it had no reference, or is forgotten with a load, which nothing takes back any
-    /// more.
+    /// Releases a reference; a tenant without references is removed. Returns whether it was counted
+    /// wrongly: it had no reference, or is removed with a load, which nothing subtracts any more.
     #[must_use]
     pub(super) fn release(&mut self, place: SlotIndex) -> bool {
         let tenant = self.rows.get_mut(place);
@@ -95,7 +93,7 @@ impl Tenants {
         self.places.len()
     }
 
-    /// The place of a tenant that something refers to.
+    /// The slot of a tenant that has references.
     pub(super) fn place(&self, name: &str) -> Option<SlotIndex> {
         self.places.get(name).copied()
     }
@@ -108,7 +106,7 @@ impl Tenants {
         &mut self.rows.get_mut(place).load
     }
 
-    /// The names by place, for an image, which finds none by name.
+    /// The names by slot, for a snapshot, which finds none by name.
     pub(super) fn share(&mut self) -> Self {
         Self {
             rows: self.rows.share(),
@@ -117,8 +115,8 @@ impl Tenants {
     }
 }
 
-/// Takes from a sum what it has counted. A sum that has less was counted wrongly: it becomes zero,
-/// and the error is counted. To wrap would lock its tenant out.
+/// Subtracts from a sum. A sum that is smaller was counted wrongly: it becomes zero, and the error
+/// is counted. A wrapped sum would lock its tenant out.
 pub(super) fn subtract(sum: &mut u64, less: u64, miscounts: &mut u64) {
     *miscounts += u64::from(*sum < less);
     *sum = sum.saturating_sub(less);

@@ -1,4 +1,4 @@
-//! Schedules in the state machine: put, paused and deleted, and what a tick makes.
+//! Schedules in the state machine: put, paused and deleted, and the tasks of their ticks.
 
 use super::machine::State;
 use super::rows::EndedTask;
@@ -8,7 +8,7 @@ use crate::core::entry::flag;
 use crate::core::slab::SlotIndex;
 
 impl State {
-    /// A schedule is there; its description is in record `seq`.
+    /// Creates or replaces a schedule; its description is in record `seq`.
     ///
     /// # Errors
     /// [`Refusal::QueueUnknown`].
@@ -41,7 +41,7 @@ impl State {
         Ok(())
     }
 
-    /// A schedule goes; the tasks it has made stay.
+    /// Deletes a schedule; the tasks it has made stay.
     ///
     /// # Errors
     /// [`Refusal::ScheduleUnknown`].
@@ -56,7 +56,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether a schedule makes tasks, and when the next.
+    /// Pauses or resumes a schedule, and sets its next tick.
     ///
     /// # Errors
     /// [`Refusal::ScheduleUnknown`].
@@ -78,9 +78,9 @@ impl State {
         Ok(())
     }
 
-    /// A tick has come; returns the tasks made. One that is not the next has been dealt with
-    /// before, and a queue that is gone or takes nothing in gets no task. Where `next_ms` is the
-    /// tick itself, it waits for room.
+    /// Processes a tick; returns the number of tasks made. A tick that is not the next one was
+    /// processed before; a queue that is deleted or draining gets no task. Where `next_ms` equals
+    /// the tick, it waits for room.
     ///
     /// # Errors
     /// [`Refusal::ScheduleUnknown`].
@@ -132,8 +132,7 @@ impl State {
         Ok(tasks)
     }
 
-    /// The tick of a schedule that is there and does not rest is among those to come, or among
-    /// those that wait.
+    /// Adds the tick of an active schedule to the upcoming ones, or to those that wait for room.
     fn note_tick(&mut self, key: &ScheduleKey) {
         let schedule = self.schedules.get(key);
         let Some(schedule) = schedule.filter(|it| it.is_awake()) else {
@@ -167,20 +166,20 @@ impl State {
         keys.iter().for_each(|key| self.note_tick(key));
     }
 
-    /// Every schedule that has a tick to come and does not rest, with its tenant and name, in the
-    /// order of these ticks.
+    /// Every active schedule with an upcoming tick, with its tenant and name, in the order of these
+    /// ticks.
     pub fn ticks(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
         let to_come = self.ticks.iter();
         to_come.map(|(_, key)| (&*key.tenant, &*key.name, &self.schedules[key]))
     }
 
-    /// Tenants with schedules whose tick has come and waits for room.
+    /// Tenants with schedules whose due tick waits for room.
     pub fn tenants_with_waiting_ticks(&self) -> impl Iterator<Item = &str> {
         self.waiting_ticks.keys().map(|tenant| &**tenant)
     }
 
-    /// A tenant's schedules whose tick has come and waits for room, with their names, in the order
-    /// of these ticks.
+    /// A tenant's schedules whose due tick waits for room, with their names, in the order of these
+    /// ticks.
     pub fn waiting_ticks(&self, tenant: &str) -> impl Iterator<Item = (&str, &Schedule)> {
         let waiting = self.waiting_ticks.get(tenant).into_iter().flatten();
         waiting.map(|(_, key)| (&*key.name, &self.schedules[key]))
@@ -197,7 +196,7 @@ impl State {
         all.map(|(key, schedule)| (&*key.tenant, &*key.name, schedule))
     }
 
-    /// Makes the callback of a task that has ended, which is a task itself.
+    /// Creates the callback of an ended task, which is a task itself.
     pub(super) fn make_callback(&mut self, place: SlotIndex) {
         if self.queue(CALLBACKS).is_err() {
             return;
@@ -223,7 +222,7 @@ impl State {
         self.callbacks.insert(made.number, about);
     }
 
-    /// The task that a callback tells of.
+    /// The ended task that a callback reports.
     pub fn callback_about(&self, number: u64) -> Option<EndedTask> {
         self.callbacks.get(number).copied()
     }

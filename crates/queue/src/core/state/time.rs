@@ -1,4 +1,4 @@
-//! What is due: delays, leases, windows of unique keys, retention, queues that go.
+//! Timers: delays, leases, windows of unique keys, retention, deleted queues.
 
 use super::machine::State;
 use super::ready_position::ReadyPosition;
@@ -7,7 +7,7 @@ use crate::core::slab::NOWHERE;
 use crate::core::wheel::WheelStep;
 
 impl State {
-    /// Does what is due by now in at most `budget` steps; `true` when something is left.
+    /// Processes what is due in at most `budget` steps; `true` when some is left.
     pub fn advance(&mut self, budget: u32) -> bool {
         let mut left = budget;
         while left > 0 {
@@ -38,7 +38,7 @@ impl State {
         left == 0 && self.next_due_ms().is_some_and(|due| due <= self.now_ms)
     }
 
-    /// When [`State::advance`] has something to do, in Unix milliseconds; never too late.
+    /// When [`State::advance`] has something to do, in Unix milliseconds, or earlier.
     pub fn next_due_ms(&self) -> Option<u64> {
         [
             self.timers.next_ms(),
@@ -52,7 +52,7 @@ impl State {
         .min()
     }
 
-    /// Keeps a list of ended tasks within its number, and sees to it that its age is watched.
+    /// Enforces the count of a list of ended tasks, and schedules a check of their age.
     pub(super) fn keep_within(&mut self, queue: u32, state: TaskState) {
         let row = &self.queues[queue];
         let Some(retention) = row.settings.retention(state) else {
@@ -67,13 +67,13 @@ impl State {
             self.watch_age(ended_ms.saturating_add(retention.age_ms), queue, state);
         }
         if retention.count > 0 && len > retention.count {
-            // One for the one that came in: what is more is seen to step by step.
+            // One for the one that was added: any further excess is removed step by step.
             let oldest = self.queues[queue].lists[state as usize].head;
             self.erase(oldest);
         }
     }
 
-    /// How many ended tasks of a queue are more than it keeps.
+    /// Number of ended tasks of a queue beyond its retention.
     fn excess(&self, queue: u32, state: TaskState) -> u64 {
         let row = &self.queues[queue];
         match row.settings.retention(state).map_or(0, |one| one.count) {
@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    /// Notes which lists of a queue are too long by the settings it now has.
+    /// Determines which lists of a queue exceed its present retention.
     pub(super) fn note_crowded(&mut self, queue: u32) {
         for state in TaskState::ALL {
             match self.excess(queue, state) {
@@ -107,8 +107,8 @@ impl State {
         }
     }
 
-    /// Notes when a list may hold a task that is too old. There is one such note of a list at most:
-    /// one for every task that came first would fill the memory.
+    /// Schedules an age check of a list. There is at most one for each list: one for every task
+    /// that is first would fill the memory.
     fn watch_age(&mut self, due_ms: u64, queue: u32, state: TaskState) {
         self.retentions.insert((due_ms, queue, state));
         self.note_watched(queue, state, true);
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// Watches a queue's lists of ended tasks by the settings it now has.
+    /// Schedules the age checks of a queue's lists by its present settings.
     pub(super) fn watch_ages(&mut self, queue: u32) {
         self.retentions.retain(|(_, other, _)| *other != queue);
         for state in TaskState::ALL {
@@ -164,7 +164,7 @@ impl State {
             if head_due <= self.now_ms {
                 self.erase(head);
             } else {
-                // The oldest has gone otherwise meanwhile.
+                // The oldest task was deleted otherwise meanwhile.
                 self.unwatch_age(due_ms, queue, state);
                 self.watch_age(head_due, queue, state);
             }

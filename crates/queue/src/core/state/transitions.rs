@@ -1,4 +1,4 @@
-//! From state to state: the steps that every change of a task is made of.
+//! Transitions: the steps that every change of a task consists of.
 
 use super::machine::State;
 use super::ready_position::ReadyPosition;
@@ -9,7 +9,7 @@ use crate::core::lanes;
 use crate::core::slab::{NOWHERE, SlotIndex};
 
 impl State {
-    /// Enters a new task, or one that has left its former list, into a state's list.
+    /// Adds a new task, or one that has left its former list, to the list of a state.
     pub(super) fn enter(&mut self, place: SlotIndex, state: TaskState) {
         let entry = self.entries.get_mut(place);
         entry.state = state;
@@ -27,7 +27,7 @@ impl State {
         queue.lists[state as usize].push(&mut self.entries, place);
     }
 
-    /// Takes a task out of its state's list.
+    /// Removes a task from the list of its state.
     pub(super) fn exit(&mut self, place: SlotIndex) {
         let (queue, state) = {
             let entry = self.entries.get(place);
@@ -37,15 +37,15 @@ impl State {
         queue.lists[state as usize].remove(&mut self.entries, place);
     }
 
-    /// A task that is in no structure of time or turn waits until `at_ms`.
+    /// Delays a task that has no timer and is in no lane until `at_ms`.
     pub(super) fn delay(&mut self, place: SlotIndex, at_ms: u64) {
         self.entries.get_mut(place).at_ms = at_ms;
         self.timers.insert(&mut self.entries, place);
         self.enter(place, TaskState::Delayed);
     }
 
-    /// A task that is in no structure of time or turn may be handed out: after those of its lane,
-    /// or before them when it had its turn or held its key, so that the order stays.
+    /// Makes a task ready that has no timer and is in no lane: at the end of its lane, or at its
+    /// front if it was returned or held its key, so that the order is kept.
     pub(super) fn make_ready(&mut self, place: SlotIndex, turn: ReadyPosition) {
         let entry = self.entries.get_mut(place);
         entry.at_ms = self.now_ms;
@@ -61,7 +61,7 @@ impl State {
         self.offer(lane);
     }
 
-    /// Puts a lane with tasks into its ring, unless its key has enough under way.
+    /// Puts a lane with tasks into its ring, unless its key has enough tasks in flight.
     pub(super) fn offer(&mut self, lane: SlotIndex) {
         let row = self.lanes.get(lane);
         if row.in_ring || row.head == NOWHERE {
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// Puts every lane of a flow into its ring, where it may stand there.
+    /// Puts every lane of a flow into its ring, where it is allowed.
     pub(super) fn offer_all(&mut self, flow: SlotIndex) {
         let mut lane = self.flows.get(flow).lanes;
         while lane != NOWHERE {
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    /// Ends a task's hold on its key; others of the key may get their turn.
+    /// Releases a task's hold on its key; other lanes of the key may enter their rings.
     pub(super) fn let_key_go(&mut self, place: SlotIndex) {
         let entry = self.entries.get_mut(place);
         if !entry.has(flag::HOLDS_KEY) {
@@ -100,7 +100,7 @@ impl State {
         self.offer_all(flow);
     }
 
-    /// Takes a task out of whatever structure of time or turn it is in.
+    /// Removes a task's timer, or takes it out of its lane.
     pub(super) fn detach(&mut self, place: SlotIndex) {
         let entry = self.entries.get(place);
         let lane = entry.lane;
@@ -126,7 +126,7 @@ impl State {
         queue.rings.leave(&mut self.lanes, lane);
     }
 
-    /// A task that has left its list, time and turn has ended.
+    /// Ends a task that has left its list and has no timer.
     pub(super) fn end(&mut self, place: SlotIndex, state: TaskState, record: u64) {
         self.let_key_go(place);
         let entry = self.entries.get_mut(place);
@@ -147,7 +147,7 @@ impl State {
         self.keep_within(queue, state);
     }
 
-    /// Removes an ended task altogether.
+    /// Deletes an ended task.
     pub(super) fn erase(&mut self, place: SlotIndex) {
         self.exit(place);
         self.discount_task(place);
@@ -161,7 +161,7 @@ impl State {
         self.options.release(entry.options, 1);
         self.tags.release(entry.tags, 1);
         self.workers.release(entry.worker, 1);
-        // Their bytes have gone with those of the task.
+        // Their bytes were subtracted with those of the task.
         self.erase_pasts(entry.past);
         if entry.has(flag::IS_CALLBACK) {
             self.callbacks.remove(entry.number);

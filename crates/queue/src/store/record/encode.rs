@@ -1,4 +1,4 @@
-//! From command to record.
+//! Encodes commands as records.
 
 use super::{kind, part};
 use crate::core::command::{Command, Enqueue, TaskReport};
@@ -71,7 +71,7 @@ pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// What a partition notes of time.
+/// Encodes the commands that change a partition's time.
 fn encode_time(command: &Command<'_>, out: &mut Vec<u8>) {
     match command {
         Command::Clock { now_ms, seed } => {
@@ -87,7 +87,7 @@ fn encode_time(command: &Command<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// What partitions tell each other.
+/// Encodes the commands that partitions send each other.
 fn encode_chain(command: &Command<'_>, out: &mut Vec<u8>) {
     match command {
         Command::Await {
@@ -123,7 +123,7 @@ pub fn encode_enqueue(task: &Enqueue<'_>, out: &mut Vec<u8>) {
     put_task(out, task);
 }
 
-/// The commands that people cause: seldom, next to those above.
+/// Encodes the commands that operators cause, which are rare.
 fn encode_asked(command: &Command<'_>, out: &mut Vec<u8>) {
     match command {
         Command::PutQueue {
@@ -262,7 +262,7 @@ fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
     out.extend_from_slice(task.content);
 }
 
-/// What a task asks for otherwise than its queue.
+/// Encodes the options in which a task differs from its queue.
 pub fn put_options(out: &mut Vec<u8>, options: &TaskOptions) {
     let there = u8::from(options.max_attempts.is_some())
         | u8::from(options.retry.is_some()) << 1

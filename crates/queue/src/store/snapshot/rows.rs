@@ -1,5 +1,5 @@
-//! Rows in a snapshot. Places and record numbers are mostly small: they are written as LEB128, a
-//! place as one more, so that none is zero.
+//! Rows in a snapshot. Slots and record numbers are mostly small, so they are written as LEB128, a
+//! slot as one more, so that no slot is zero.
 
 use crate::core::entry::{Entry, TaskState};
 use crate::core::lanes::{Flow, Lane};
@@ -35,7 +35,7 @@ fn take_links(from: &mut Reader<'_>) -> Result<Links, DecodeError> {
     })
 }
 
-/// The first snapshots did not say.
+/// The first snapshots did not store it.
 pub(super) fn take_bytes(from: &mut Reader<'_>) -> Result<u32, DecodeError> {
     match from.rest() {
         [] => Ok(0),

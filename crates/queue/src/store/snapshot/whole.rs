@@ -1,4 +1,4 @@
-//! An image as a sequence of items.
+//! A state snapshot as a sequence of items.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -27,7 +27,7 @@ use egret_base::codec::{DecodeError, Reader, put_bytes, put_varint};
 
 type Io = std::io::Result<()>;
 
-/// Writes an image; `holds` is called with every record it refers to.
+/// Writes a snapshot; `on_record` is called with every record that it refers to.
 pub(super) fn put<W: Write>(
     to: &mut BlockWriter<W>,
     image: &StateSnapshot,
@@ -99,7 +99,7 @@ pub(super) fn put<W: Write>(
     })
 }
 
-/// Reads an image.
+/// Reads a snapshot.
 ///
 /// # Errors
 /// [`QueueError::DecodeError`] and [`QueueError::Io`].
@@ -170,7 +170,7 @@ fn put_shared(out: &mut Vec<u8>, shared: &SharedRecord) {
     put_varint(out, shared.holders);
 }
 
-/// A shared record whose tenant is not known yet.
+/// A shared record whose tenant is not resolved yet.
 fn take_shared(from: &mut Reader<'_>) -> Result<SharedRecord, DecodeError> {
     let owner = match (from.u8()?, from.varint()?) {
         (0, _) => RecordOwner::None,
@@ -263,7 +263,7 @@ fn put_slab<W: Write, R: Row + SnapshotRow>(
         if let Some(row) = row {
             seen(row);
         }
-        // A free place has no bytes.
+        // A free slot has no bytes.
         to.sized(|out| {
             if let Some(row) = row {
                 row.put(out);

@@ -1,8 +1,8 @@
-//! Callbacks that wait for a slot, a lane for each tenant and receiver.
+//! Callbacks that wait for a slot, in a lane for each tenant and receiver.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Callbacks that one lane holds; more go back to the queue.
+/// Callbacks that one lane holds; more are returned to the queue.
 const LANE_MAX: usize = 64;
 
 /// Callbacks that all lanes hold together.
@@ -13,11 +13,11 @@ pub(super) type LaneKey = (String, String);
 
 struct CallbackLane<C> {
     waiting: VecDeque<C>,
-    /// Callbacks that went back to the queue since the lane was empty.
+    /// Callbacks that were returned to the queue since the lane was empty.
     returned: usize,
 }
 
-/// Callbacks in the order in which they came, lane by lane in turn.
+/// Waiting callbacks, lane by lane in turn.
 pub(super) struct CallbackLanes<C> {
     lanes: BTreeMap<LaneKey, CallbackLane<C>>,
     waiting: usize,
@@ -42,7 +42,7 @@ impl<C> CallbackLanes<C> {
     /// Puts a callback at the end of its lane.
     ///
     /// # Errors
-    /// The callback where there is no room, with the number of those that had to go back before it.
+    /// The callback where there is no room, with the number of those that were returned before it.
     pub(crate) fn push(&mut self, key: &LaneKey, callback: C) -> Result<(), (C, usize)> {
         let is_full = self.waiting >= WAITING_MAX;
         let Some(lane) = self.lanes.get_mut(key) else {

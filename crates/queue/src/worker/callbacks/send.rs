@@ -1,5 +1,5 @@
-//! Which callback is sent when: receivers and tenants share the slots, and a receiver that does not
-//! answer delays its own callbacks only.
+//! Order of sending: receivers and tenants share the slots, and a receiver that does not answer
+//! delays its own callbacks only.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,11 +28,11 @@ const RETURN_MAX_MS: u64 = 300_000;
 /// Callbacks that are returned within one step.
 const RETURNED_PER_STEP: u64 = 64;
 
-/// A callback that was sent, and how its receiver took that.
+/// A callback that was sent, and the receiver's response.
 pub(super) struct SendResult {
     key: LaneKey,
     delivery: Delivery,
-    /// Whether the worker's credit was kept for it: it did not wait.
+    /// Whether the worker's credit is held by it: it did not wait in a lane.
     keeps_credit: bool,
 }
 
@@ -98,8 +98,8 @@ impl Dispatch {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Sends a callback, lets it wait, or gives it back to its queue. Returns whether the worker
-    /// may get another one for it at once.
+    /// Sends a callback, queues it in its lane, or returns it to its queue. Returns whether the
+    /// worker may get another one at once.
     fn admit(&mut self, callback: Callback) -> bool {
         let key = (callback.tenant.clone(), receiver_of(&callback.url));
         let now_ms = self.now_ms();
@@ -128,7 +128,7 @@ impl Dispatch {
     }
 
     /// Counts an attempt that is not made, as the receiver does not answer: the next one comes
-    /// later, and a receiver that is gone for good is given up.
+    /// later, and a receiver that never answers is given up.
     fn postpone(&self, callback: &Callback, reason: &str) {
         self.post.count(CallbackOutcome::Postponed);
         let text = format!("not sent, as the receiver does not answer: {reason}");

@@ -1,10 +1,10 @@
-//! What a chain is refused for: its size, and tasks that wait for each other.
+//! Validates a chain: its size, and that its tasks do not wait for each other in a cycle.
 
 use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::worker::chain::ChainTask;
 
-/// Refuses a chain that is too large: its tasks are kept in memory, and written down, together.
+/// Refuses a chain that is too large: its tasks are kept in memory and written together.
 pub(super) fn check_size(tasks: &[ChainTask<'_>], max_bytes: u64) -> Result<(), QueueError> {
     let bytes_of = |member: &ChainTask<'_>| {
         let task = &member.task;

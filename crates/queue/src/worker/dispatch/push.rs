@@ -8,9 +8,9 @@ use super::{ClaimedTask, Dispatcher, Push, State};
 use crate::worker::deliver::{Budget, PushResult, lease, push};
 
 impl Dispatcher {
-    /// Pushes committed claims to their workers. Of a worker that can take no more the rest waits
-    /// until it can; what it must not wait for is given back. Tasks that are far away, for which
-    /// nothing more may be fetched in this turn, wait for the next.
+    /// Pushes committed claims to their workers. The rest of a worker that can take no more waits
+    /// until it can, except for a claim, whose rest is released. Tasks that would exceed the fetch
+    /// budget of this turn wait for the next.
     pub(crate) fn deliver(
         &mut self,
         state: &State,
@@ -59,7 +59,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns why a content could not be read, where one could not.
+    /// Delivers waiting tasks. Returns the error if a content could not be read.
     fn deliver_late(&mut self, state: &State, reader: &impl LogReader) -> Option<LogError> {
         let mut stuck = None;
         let budget = Budget::new(reader);
@@ -74,7 +74,7 @@ impl Dispatcher {
             let waiting_now = waiting.make_contiguous();
             let pushed = push(state, reader, session, waiting_now, &budget);
             waiting.drain(..pushed.count);
-            // What cannot be read is tried again when something else is to be done.
+            // A content that cannot be read is tried again in the next turn that has other work.
             self.cut_short |=
                 !waiting.is_empty() && pushed.stuck.is_none() && !session.sink.is_full();
             stuck = stuck.or(pushed.stuck);

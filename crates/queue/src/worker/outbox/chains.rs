@@ -1,4 +1,4 @@
-//! Rows that are handed over as one: all become tasks, or none.
+//! Rows of a chain: all become tasks, or none.
 
 use super::{Measure, error_of, is_for_good, task, unreadable};
 use crate::error::QueueError;
@@ -9,8 +9,8 @@ use crate::worker::new_task::NewTask;
 use crate::worker::queues::Queues;
 use crate::worker::sinks::EnqueueReceipt;
 
-/// Makes tasks of the rows of a chain; the answer is in their order. Where one is refused all are,
-/// either for good or for now.
+/// Makes tasks of the rows of a chain; the results are in their order. Where one is refused all
+/// are, either permanently or for now.
 pub(super) async fn hand_over(
     queues: &Queues,
     rows: &[&CheckedRow],
@@ -41,7 +41,7 @@ async fn make(queues: &Queues, rows: &[&CheckedRow]) -> Result<Vec<EnqueueReceip
     for (place, found) in rows.iter().enumerate() {
         match &found.defect {
             None => waits.push(waits_of(found, rows).map_err(|error| refused(place, error))?),
-            // No row of the chain is at fault more than another.
+            // No row of the chain is more at fault than another.
             Some(defect @ Defect::TooLarge { .. }) => return Err(error_of(defect, &chain).into()),
             Some(defect) => return Err(refused(place, error_of(defect, &chain))),
         }
@@ -69,7 +69,7 @@ fn refused(place: usize, error: QueueError) -> ChainRefusal {
     }
 }
 
-/// The tasks that a row waits for, and the places of rows.
+/// The tasks that a row waits for, and the indexes of the rows that it waits for.
 fn waits_of(
     found: &CheckedRow,
     rows: &[&CheckedRow],

@@ -17,7 +17,7 @@ use super::reader_task::ReaderTask;
 use crate::store::outbox::SizeLimits;
 use crate::worker::queues::Queues;
 
-/// Is told before each step that changes something outside the process, so that tests can end it
+/// Notified before each step that changes something outside the process, so that tests can end it
 /// there.
 pub trait OutboxSteps: Send + Sync {
     /// The step comes next: `enqueue`, `delete` or `reject`.
@@ -48,7 +48,7 @@ pub(crate) struct OutboxState {
     pub readers: Mutex<BTreeMap<String, ReaderTask>>,
     /// Finds databases that have an outbox.
     pub watch: DatabaseWatch,
-    /// There may be a new outbox, or one less.
+    /// Notified when an outbox may have been installed or removed.
     pub changed: Notify,
     pub stopping: watch::Sender<bool>,
     pub watcher: Mutex<Option<JoinHandle<()>>>,
@@ -85,7 +85,7 @@ impl Outbox {
         }
     }
 
-    /// The names of the queues that exist and rows may be for.
+    /// The names of the existing queues of the outbox tenant.
     pub(crate) fn queue_names(&self) -> Vec<String> {
         let queues = &self.inner.queues.inner;
         let known = read_lock(&queues.queues);
@@ -95,7 +95,7 @@ impl Outbox {
         })
     }
 
-    /// How many these are.
+    /// The number of these queues.
     pub(crate) fn queue_count(&self) -> usize {
         let queues = &self.inner.queues.inner;
         let known = read_lock(&queues.queues);

@@ -1,6 +1,5 @@
-//! What is left alone for a while: queues that take nothing in at the moment, and roles that have
-//! written rows for more queues that do not exist than are held. Their rows wait, those of others
-//! go on.
+//! Holds: queues that accept nothing at the moment, and roles with rows for more missing queues
+//! than are held. Their rows wait, those of others go on.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -13,15 +12,15 @@ use tokio::time::Instant;
 use crate::error::QueueError;
 use crate::store::outbox::{HeldRows, OutboxRow};
 
-/// How long a queue or role is left alone of which a row was not taken.
+/// Delays before the rows of a held queue or role are tried again.
 const LEFT_ALONE: Policy = Policy {
     attempts: u32::MAX,
     first_wait: Duration::from_millis(100),
     longest_wait: Duration::from_secs(10),
 };
 
-/// Queues held at a time for one role that do not exist. A role that writes rows makes up their
-/// names, as many as there are rows, while existing ones are bounded by `queue.queues_max`.
+/// Missing queues held at a time for one role. A role that writes rows makes up their names, as
+/// many as there are rows, while existing ones are bounded by `queue.queues_max`.
 const MISSING_HELD_MAX: usize = 100;
 
 /// Whether a queue exists.
@@ -32,24 +31,23 @@ pub(super) enum Presence {
     Missing,
 }
 
-/// What becomes of a row that was not taken.
+/// Decision on a row that was refused for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowDecision {
     /// It waits in the outbox.
     Waits,
-    /// It is rejected: too many queues of its role do not exist, and a limit forbids to create
-    /// them.
+    /// It is rejected: its role has too many missing queues, and a limit forbids to create them.
     Rejected,
 }
 
 pub(super) struct HoldTable {
     database: String,
     by_queue: HashMap<String, QueueHold>,
-    /// Of rows for queues that do not exist and are not held.
+    /// Holds of roles with rows for missing queues that are not held.
     by_role: HashMap<String, Pause>,
 }
 
-/// How long something is left alone.
+/// How long a queue or role is held, and why.
 struct Pause {
     until: Instant,
     refusals: u32,
@@ -60,7 +58,7 @@ struct Pause {
 struct QueueHold {
     pause: Pause,
     presence: Presence,
-    /// The role for whose rows it came to be held.
+    /// The role whose row caused the hold.
     role: String,
 }
 
@@ -82,7 +80,7 @@ impl Pause {
         self.refusals += 1;
         self.until = Instant::now() + LEFT_ALONE.wait(self.refusals);
         self.reason = error.to_string();
-        // What takes nothing in at present is no fault of the outbox.
+        // A queue that accepts nothing at present is no fault of the outbox.
         if self.waiting.begin(error) {
             let condition = "outbox_rows_waiting";
             tracing::info!(condition, subject, %error, "rows of the outbox wait");
@@ -99,13 +97,13 @@ impl HoldTable {
         }
     }
 
-    /// How many queues are held, or were and have not been tried again.
+    /// Number of queues that are held, or were and have not been tried again.
     pub(crate) fn len(&self) -> usize {
         self.by_queue.len()
     }
 
-    /// What is to be left alone now, where `existing` lists the queues that exist and `count` is
-    /// how many. `rows_max` rows are looked for.
+    /// What is not read now, where `existing` lists the existing queues and `existing_count` is
+    /// their number. The query returns `rows_max` rows.
     pub(crate) fn held(
         &self,
         rows_max: usize,
@@ -141,7 +139,7 @@ impl HoldTable {
         }
     }
 
-    /// Nothing but what is held has rows.
+    /// Removes the holds of queues and roles that were read and have no rows.
     pub(crate) fn keep(&mut self, held: &HeldRows) {
         self.by_queue.retain(|name, hold| {
             let was_passed_over =
@@ -158,14 +156,13 @@ impl HoldTable {
             .collect()
     }
 
-    /// The first role of which rows wait for queues that are not held, with the reason.
+    /// The first role with rows for missing queues that are not held, with the reason.
     pub(crate) fn waiting_role(&self) -> Option<(&str, &str)> {
         let first = self.by_role.iter().min_by_key(|(role, _)| role.as_str());
         first.map(|(role, pause)| (role.as_str(), pause.reason.as_str()))
     }
 
-    /// Holds the queue of a row that was not taken, or its role where too many of its queues are
-    /// held that do not exist.
+    /// Holds the queue of a refused row, or its role where that has too many missing queues.
     pub(crate) fn hold(
         &mut self,
         row: &OutboxRow,
@@ -214,10 +211,10 @@ impl HoldTable {
             .count()
     }
 
-    /// A row was taken.
+    /// Removes the hold of a queue of which a row was accepted.
     pub(crate) fn release(&mut self, queue: &str) {
         let now = Instant::now();
-        // One of the same batch may have been refused.
+        // Another row of the same batch may have been refused.
         if self
             .by_queue
             .get(queue)
@@ -229,7 +226,7 @@ impl HoldTable {
         }
     }
 
-    /// How long until something of it is to be tried again.
+    /// Time until a hold ends.
     pub(crate) fn wait(&self) -> Duration {
         let next = self.next_trial();
         next.map_or(Duration::MAX, |at| {
@@ -237,7 +234,7 @@ impl HoldTable {
         })
     }
 
-    /// When something of it is to be tried again.
+    /// When the next hold ends.
     fn next_trial(&self) -> Option<Instant> {
         let queues = self.by_queue.values().map(|hold| {
             let role = match hold.presence {

@@ -19,7 +19,7 @@ pub(super) struct ReaderStatus {
 }
 
 impl ReaderTask {
-    /// What it does, and which queues it holds back.
+    /// What the reader does, and the queues that it holds with the reasons.
     pub(crate) fn told(&self) -> (String, BTreeMap<String, String>) {
         let told = lock(&self.told);
         (told.doing.clone(), told.held.clone())

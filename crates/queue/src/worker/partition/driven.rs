@@ -1,5 +1,5 @@
-//! A partition without its thread, on a simulated disk: for tests that go through it turn by turn
-//! and let it crash anywhere.
+//! A partition without its thread, on a simulated disk: for tests that run it turn by turn and let
+//! it crash anywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::worker::sinks::WorkSink;
 use crate::worker::submission::{Grouping, Item, Report};
 use egret_base::{Limit, TenantShare};
 
-/// Messages that may be under way.
+/// Messages that may be in flight.
 const CHAIN_MESSAGES_MAX: u64 = 100;
 
 const TENANT: u32 = 1;
@@ -32,10 +32,10 @@ pub struct DrivenPartition {
 /// A worker of such a partition.
 pub struct DrivenWorker(Arc<WorkSession>);
 
-/// Has the thread of a partition panic in its next turn.
+/// Makes the thread of a partition panic in its next turn.
 pub fn end_by_a_panic(queues: &crate::worker::queues::Queues, partition: usize) {
     let ask = Box::new(|_: &mut BatchTurn<'_>| -> OnCommit { panic!("asked to") });
-    // One that has ended already is what was asked for.
+    // A partition that has ended already needs no panic.
     let _ = queues.inner.submit(partition, Submission::Ask(ask));
 }
 
@@ -113,7 +113,7 @@ impl DrivenPartition {
         })
     }
 
-    /// What the log holds, applied to an empty state.
+    /// Replays the log into an empty state.
     ///
     /// # Errors
     /// What a start of Egret would fail with.
@@ -123,7 +123,7 @@ impl DrivenPartition {
         Ok(state)
     }
 
-    /// Makes a queue, in a turn of its own.
+    /// Creates a queue, in a turn of its own.
     ///
     /// # Errors
     /// Why it was not committed.
@@ -160,13 +160,12 @@ impl DrivenPartition {
         self.partition.waiting.push(submission);
     }
 
-    /// Hands in new tasks of one caller, with the caller's numbers.
+    /// Submits new tasks of one caller, with the caller's numbers.
     pub fn enqueue(&mut self, tasks: &[(u64, Enqueue<'_>)], sink: Arc<dyn ProduceSink>) {
         self.enqueue_as(TENANT, tasks, Grouping::Separate, sink);
     }
 
-    /// The same with tasks that are made together or not at all: for each the places of earlier
-    /// ones that it waits for.
+    /// Submits a chain: for each task the indexes of earlier ones that it waits for.
     pub fn enqueue_chain(
         &mut self,
         tasks: &[(u64, Enqueue<'_>)],
@@ -212,7 +211,7 @@ impl DrivenPartition {
         }));
     }
 
-    /// Hands in a worker's reports, with the worker's numbers.
+    /// Submits a worker's reports, with the worker's numbers.
     pub fn report(
         &mut self,
         reports: &[(u64, Lease, ReportKind, &[u8])],
@@ -239,13 +238,13 @@ impl DrivenPartition {
         }));
     }
 
-    /// A worker of a queue, without room.
+    /// A worker of a queue, without credits.
     pub fn attach(&mut self, queue: u32, lease_ms: u64, sink: Arc<dyn WorkSink>) -> DrivenWorker {
         let session = WorkSession::new("w", vec![(queue, lease_ms)], sink, 1);
         DrivenWorker(Arc::new(session))
     }
 
-    /// The worker has room for so many more.
+    /// Adds credits to a worker.
     pub fn add_credits(&mut self, worker: &DrivenWorker, count: u32) {
         assert!(
             worker.0.add_credits(count),
@@ -256,7 +255,8 @@ impl DrivenPartition {
         }
     }
 
-    /// One turn. After an error there is no other: all sinks are notified, as when the thread ends.
+    /// Runs one turn. After an error there is no other: all sinks are notified, as when the thread
+    /// ends.
     ///
     /// # Errors
     /// Why the partition cannot go on.
@@ -286,11 +286,11 @@ impl DrivenPartition {
 
     /// Makes room in the log, as its thread would.
     pub fn housekeep(&mut self) {
-        // What fails now is tried again.
+        // A failure is retried later.
         while self.partition.log.housekeep().unwrap_or(false) {}
     }
 
-    /// What the partition knows.
+    /// The state of the partition.
     pub fn state(&self) -> &State {
         &self.partition.state
     }

@@ -1,5 +1,5 @@
-//! What is let into a turn: as much as fits into one batch of the log, and new tasks only while
-//! there is room for work on those that are there.
+//! Admission to a turn: as much as fits into one batch of the log, and new tasks only while there
+//! is room for work on existing ones.
 
 use egret_base::{Condition, TenantShare};
 use egret_log::{Batch, Log};
@@ -13,7 +13,7 @@ use crate::worker::submission::Submission;
 /// Bytes of records in one turn, except that a single submission may be larger.
 const TURN_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of a batch for what callers send; the rest is for what comes after.
+/// Bytes of a batch for submissions; the rest is for timers and claims.
 pub(crate) fn room_bytes(batch_bytes_max: usize) -> usize {
     batch_bytes_max / 8 * 7
 }
@@ -22,21 +22,20 @@ pub(crate) fn room_bytes(batch_bytes_max: usize) -> usize {
 const CONTESTED_BYTES_MAX: usize = 512 << 10;
 
 pub(super) struct Intake {
-    /// Bytes of records; the rest of the largest batch is for what is due and for claims, which
-    /// come after.
+    /// Bytes of records; the rest of the largest batch is for timers and claims, which come after.
     pub room_bytes: usize,
     /// Bytes of records up to which tasks are handed out: one more claim always fits.
     pub claims_bytes: usize,
-    /// Whether anything may come that is new.
+    /// Whether new submissions or ticks may come.
     takes_in: bool,
-    /// Why there is no room for new tasks.
+    /// The error for new tasks while the disk is full.
     full: Option<QueueError>,
 }
 
 impl Intake {
-    /// As the log is now. What is let in once must find room: a turn whose new tasks the log does
-    /// not take would hold up the work that makes room. So the reserve is in hand before anything
-    /// is let in, if anything is.
+    /// The intake for the present log. An admitted submission must find room: a turn whose new
+    /// tasks the log does not take would block the work that makes room. So the reserve is
+    /// allocated before anything is admitted.
     pub(crate) fn new(log: &impl Log, reserve_bytes: u64, takes_in: bool) -> Self {
         let full = takes_in && log.reserve(reserve_bytes).is_err();
         Self {
@@ -49,7 +48,7 @@ impl Intake {
         }
     }
 
-    /// Notes whether there is room.
+    /// Updates the condition of a full log.
     pub(crate) fn note(&self, log_full: &Condition) {
         if !self.takes_in {
             return;
@@ -60,7 +59,7 @@ impl Intake {
         }
     }
 
-    /// What ticks may take: their tasks are new ones too, and most of the batch is for what waits.
+    /// Budget of ticks: their tasks are new ones too, and most of the batch is for submissions.
     pub(crate) fn room_for_ticks(&self, share: TenantShare, tasks: u64) -> TickBudget {
         TickBudget {
             tasks: match self.full {
@@ -72,8 +71,8 @@ impl Intake {
         }
     }
 
-    /// Whether what comes next fits into this turn, which has `items` already, or into none. While
-    /// several tenants are at work, what is larger than a turn gets one of its own.
+    /// Whether the next submission fits into this turn, which has `items` already, or into none.
+    /// While several tenants are active, one that is larger than a turn gets a turn of its own.
     pub(crate) fn has_room(&self, waiting: &FairQueue, items: usize, batch: &Batch) -> bool {
         let is_contested = waiting.is_contested();
         let turn_bytes = if is_contested {
@@ -91,7 +90,7 @@ impl Intake {
         next_bytes > self.room_bytes || batch.bytes() + next_bytes <= self.room_bytes
     }
 
-    /// Lets a submission in, or refuses it.
+    /// Admits a submission, or refuses it.
     pub(crate) fn admit(&self, submission: Submission) -> Result<Submission, PendingReply> {
         let size_bytes = submission.record_bytes();
         let too_large = (size_bytes > self.room_bytes).then_some(QueueError::TooLarge {

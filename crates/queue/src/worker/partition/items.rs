@@ -1,4 +1,4 @@
-//! New tasks and reports, one after the other, each with its own outcome.
+//! Applies new tasks and reports, each with its own outcome.
 
 use egret_base::{Limit, LimitExceeded};
 
@@ -15,7 +15,7 @@ use crate::worker::submission::{
 use crate::worker::task_shares::TaskShares;
 use crate::worker::turn::BatchTurn;
 
-/// Makes tasks, within the limits on tasks and on messages between those that wait for others.
+/// Applies new tasks, within the limits on tasks and on messages between dependent ones.
 pub(super) fn enqueue(
     turn: &mut BatchTurn<'_>,
     batch: EnqueueBatch,
@@ -42,7 +42,7 @@ fn enqueue_separately(
     for item in &batch.items {
         let messages = u64::from(!item.after.is_empty());
         // A task that was made before takes no room: a caller that repeats a call at a limit gets
-        // the first answer.
+        // the first reply.
         let limits = limits.filter(|_| !is_known(turn.state, item));
         let room = limits.map_or(Ok(()), |limits| {
             limits.check(turn.state, item.queue, item.load(), messages)
@@ -58,8 +58,8 @@ fn enqueue_separately(
     outcomes
 }
 
-/// Makes every task of a chain, or none and says why. Whatever could refuse one is asked before the
-/// first is made.
+/// Makes every task of a chain, or none with an error. All checks come before the first task is
+/// made.
 fn enqueue_chain(
     turn: &mut BatchTurn<'_>,
     batch: &EnqueueBatch,
@@ -122,7 +122,7 @@ fn is_known(state: &State, item: &Item) -> bool {
     state.made_before([item.origin, item.unique]).is_some()
 }
 
-/// What new tasks are measured by.
+/// Limits on new tasks.
 pub(super) struct IntakeLimits {
     /// Tasks and their bytes.
     pub shares: TaskShares,

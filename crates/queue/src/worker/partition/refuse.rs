@@ -1,4 +1,4 @@
-//! Refusing what a partition was asked, when it cannot go on.
+//! Refuses the submissions of a partition that cannot go on.
 
 use super::*;
 
@@ -34,7 +34,7 @@ impl<L: Log + 'static> Partition<L> {
                 Submission::Detach(_, Some(answer)) | Submission::Once(_, answer) => {
                     answer(Err(error.clone()));
                 }
-                // The callers see that their answer was dropped.
+                // The callers notice that their reply channel was dropped.
                 _ => {}
             }
         }

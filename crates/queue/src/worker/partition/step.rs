@@ -1,4 +1,4 @@
-//! The turn in which a partition's time becomes another one.
+//! The step of a partition's clock, within a turn.
 
 use crate::core::command::Command;
 use crate::worker::dispatch::Dispatcher;
@@ -7,7 +7,7 @@ use crate::worker::partition_handle::ReadRecord;
 use crate::worker::schedule_runner::ScheduleRunner;
 use crate::worker::turn::BatchTurn;
 
-/// Moves the partition's time, and everything in and beside its state that waits for a time.
+/// Shifts the partition's time, and everything in and beside its state that waits for a time.
 pub(super) fn step_clock(
     turn: &mut BatchTurn<'_>,
     step: ClockStep,

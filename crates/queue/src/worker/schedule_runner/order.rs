@@ -1,4 +1,4 @@
-//! Which schedule goes before which: by their ticks among those of one tenant, and no tenant behind
+//! The order of due schedules: by their ticks among those of one tenant, with no tenant behind
 //! another one.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{DueSchedule, ScheduleRunner, TURN_SCHEDULES_MAX, TickBudget, schedule_tick};
 use crate::core::state::State;
 
-/// What the tasks of these ticks count for, by tenant.
+/// Load of the tasks of these ticks, by tenant.
 pub(super) fn loads(come: &[DueSchedule]) -> BTreeMap<&str, u64> {
     let mut loads: BTreeMap<&str, u64> = BTreeMap::new();
     for come in come {
@@ -16,8 +16,8 @@ pub(super) fn loads(come: &[DueSchedule]) -> BTreeMap<&str, u64> {
 }
 
 impl ScheduleRunner {
-    /// Those to be dealt with: first those of tenants of which none waits, then those that have
-    /// waited, where it is time to look for room, and then those that came after them.
+    /// The due schedules: first those of tenants without waiting ticks, then those that have
+    /// waited, if room is to be checked, and then those behind them.
     pub(super) fn in_order(
         &self,
         state: &State,
@@ -35,7 +35,7 @@ impl ScheduleRunner {
         come
     }
 
-    /// The first of those whose tick has come, without those that are left alone.
+    /// The first schedules whose tick is due, without those that are backed off.
     fn come(&self, state: &State, now_ms: u64) -> Vec<DueSchedule> {
         let come = state
             .ticks()
@@ -45,8 +45,8 @@ impl ScheduleRunner {
         come.take(TURN_SCHEDULES_MAX).collect()
     }
 
-    /// The first of those whose tick has waited for room and whose tenant has some, each tenant's
-    /// in their order: none behind one for which there is too little.
+    /// The first schedules whose tick has waited for room and whose tenant has some, each tenant's
+    /// in order: none behind one for which there is too little.
     fn with_room(&self, state: &State, room: &TickBudget, now_ms: u64) -> Vec<DueSchedule> {
         let tenants = state.tenants_with_waiting_ticks();
         let come = tenants.flat_map(move |tenant| {
@@ -62,8 +62,8 @@ impl ScheduleRunner {
         come.take(TURN_SCHEDULES_MAX).collect()
     }
 
-    /// A tenant's schedules whose tick waits for room, in the order of these ticks, without those
-    /// for which there can never be any, and those that are left alone: they hold none up.
+    /// A tenant's schedules whose tick waits for room, in the order of these ticks. Those that are
+    /// backed off, or for which there can never be room, are left out: they block none.
     fn waiting(
         &self,
         state: &State,
@@ -78,7 +78,7 @@ impl ScheduleRunner {
         })
     }
 
-    /// Whether no other schedule of the tenant has a tick that waits and goes before this one.
+    /// Whether no other schedule of the tenant has an earlier tick that waits.
     fn is_next(&self, state: &State, room: &TickBudget, come: &DueSchedule) -> bool {
         let first = self.waiting(state, room, &come.tenant).next();
         first.is_none_or(|first| first.record == come.record || come.tick_ms < first.tick_ms)

@@ -175,7 +175,7 @@ impl ClientHistory {
         self.leases.values().map(|(lease, ..)| *lease).collect()
     }
 
-    /// A worker says something; returns its number for it.
+    /// Sends a report of a worker; returns its number.
     pub fn say(&mut self, lease: Lease, said: ReportKind) -> u64 {
         let number = self.sayings.len() as u64;
         self.sayings.push(SentReport {
