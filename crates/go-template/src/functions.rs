@@ -16,11 +16,11 @@ use super::print::{print, print_line, printf};
 use super::value::{TemplateRecord, TemplateValue};
 use super::{Ask, OUTPUT_BYTES_MAX, QUERY_STEPS, REGEX_STEPS, STEPS_MAX};
 
-/// Compiled, a regular expression of a template takes at most so much memory.
+/// Maximum memory of a compiled regular expression.
 const REGEX_BYTES_MAX: usize = 1 << 20;
-/// A query of a template yields at most so many samples.
+/// Maximum number of samples that a query of a template may yield.
 const SAMPLES_MAX: usize = 10_000;
-/// One replacement of a match is at most so long, before what is not put in is left out.
+/// Maximum size of one replacement, as the match's length times the replacement text's length.
 const REPLACEMENT_BYTES_MAX: usize = 16 << 20;
 
 /// Context of function calls.
@@ -33,7 +33,7 @@ pub(super) struct FunctionContext<'a> {
 }
 
 impl FunctionContext<'_> {
-    /// Counts what is done.
+    /// Counts steps against [`STEPS_MAX`].
     pub(crate) fn spend(&self, steps: usize) -> Result<(), String> {
         let spent = self.steps.get().saturating_add(steps);
         self.steps.set(spent);

@@ -19,7 +19,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Divides until it is below `base`: what is left, and the prefix of what was divided by.
+/// Divides a value until it is below `base`. Returns the quotient and the prefix of the divisor.
 fn above(mut value: f64, base: f64, prefixes: [&'static str; 8]) -> (f64, &'static str) {
     let mut prefix = "";
     for next in prefixes {
@@ -32,7 +32,7 @@ fn above(mut value: f64, base: f64, prefixes: [&'static str; 8]) -> (f64, &'stat
     (value, prefix)
 }
 
-/// Multiplies until it is 1 or more.
+/// Multiplies a value until it is 1 or more. Returns the product and the prefix.
 fn below(mut value: f64) -> (f64, &'static str) {
     let mut prefix = "";
     for next in BELOW {
@@ -58,7 +58,7 @@ pub(super) fn humanize(value: f64) -> String {
     digits(value) + prefix
 }
 
-/// `1Mi`; what is at most 1 stays as it is.
+/// Writes a number with a binary prefix, such as `1Mi`; one of at most 1 gets none.
 pub(super) fn humanize_1024(value: f64) -> String {
     if value.abs() <= 1.0 || !value.is_finite() {
         return digits(value);
@@ -91,12 +91,12 @@ pub(super) fn humanize_duration(value: f64) -> String {
     }
 }
 
-/// A part of 1 in hundredths.
+/// Writes a ratio as a percentage.
 pub(super) fn humanize_percentage(value: f64) -> String {
     digits(value * 100.0) + "%"
 }
 
-/// The time that a number of seconds since 1970 is.
+/// Converts seconds since 1970 to a time.
 pub(super) fn time(seconds: f64) -> Result<TimeMs, String> {
     let ms = seconds * 1000.0;
     if ms.abs() < 9.2e15 {

@@ -1,4 +1,4 @@
-//! Tokens of a template: text, and what stands between `{{` and `}}`.
+//! Lexer: splits a template into text and the tokens of actions between `{{` and `}}`.
 
 use super::{Outcome, refuse};
 
@@ -95,7 +95,7 @@ impl<'a> TemplateLexer<'a> {
         });
     }
 
-    /// Takes so many bytes off.
+    /// Consumes a number of bytes and returns them.
     fn skip(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.line += taken.matches('\n').count() as u32;
@@ -114,7 +114,7 @@ impl<'a> TemplateLexer<'a> {
         self.skip(end.unwrap_or(self.rest.len()))
     }
 
-    /// What follows `{{`, up to and with `}}`. Whether the text after it is to be trimmed.
+    /// Reads an action after its `{{`. Returns whether the text after its `}}` is to be trimmed.
     fn action(&mut self) -> Outcome<bool> {
         let before = self.rest;
         self.blanks();

@@ -1,8 +1,8 @@
 //! Go's `text/template` as far as alert rules use it, with the functions that Prometheus adds.
 //!
-//! There are no methods, and a template is defined in the text that uses it. Where Go refuses to
-//! compare a whole number with one of floating point, they are compared here. Everything that a
-//! text can make grow has a limit.
+//! Values have no methods, and a template is defined in the text that uses it. Unlike Go, integers
+//! can be compared with floating-point numbers. Output, steps, nesting and regular expressions are
+//! bounded, so that a template cannot exhaust memory or time.
 //!
 //! Specifications: pkg.go.dev/text/template,
 //! prometheus.io/docs/prometheus/latest/configuration/template_reference.
@@ -26,20 +26,20 @@ pub use self::humanize::table_link;
 use self::tree::Tree;
 use self::value::{TemplateRecord, TemplateValue};
 
-/// A template's text is at most so long, in bytes.
+/// Maximum size of a template's text, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
-/// What is made of it is at most so long, in bytes.
+/// Maximum size of the output of an expansion, in bytes.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// Blocks, parentheses and pipelines within one another.
+/// Maximum nesting of blocks, parentheses and pipelines.
 const DEPTH_MAX: usize = 48;
-/// What one expansion may do: a node, an element of a range, or 64 bytes of text is a step.
+/// Maximum steps of an expansion: a node, an element of a range or 64 bytes of text is a step.
 const STEPS_MAX: usize = 100_000;
 /// Steps that a regular expression costs.
 const REGEX_STEPS: usize = 100;
 /// Steps that a query costs.
 const QUERY_STEPS: usize = 1_000;
 
-/// Why a template is none, or cannot be expanded.
+/// Why a template cannot be parsed or expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("template line {line}: {message}")]
 pub struct TemplateError {
@@ -62,7 +62,7 @@ pub struct Template {
     tree: Tree,
 }
 
-/// What a template of an alert is about.
+/// The alert that a template is expanded for.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
     /// `.Labels` and `$labels`: of the sample that the alert's expression yielded, its name among
@@ -72,14 +72,14 @@ pub struct Subject {
     pub external_labels: Labels,
     /// `.ExternalURL`, `$externalURL` and `externalURL`.
     pub external_url: Arc<str>,
-    /// Value of `.TemplateValue` and `$value`.
+    /// Value of `.Value` and `$value`.
     pub value: f64,
 }
 
 /// Answers the function `query`: samples of an instant vector, or why there are none.
 pub type Ask<'a> = &'a dyn Fn(&str) -> Result<Vec<(Labels, f64)>, String>;
 
-/// The variables that are there from the start.
+/// Variables that every template can use, in the order of their values.
 const GIVEN: [&str; 5] = ["$", "$labels", "$externalLabels", "$externalURL", "$value"];
 
 impl Template {
@@ -101,7 +101,7 @@ impl Template {
         Ok(Self { tree })
     }
 
-    /// What it is for a subject, at a time. `ask` answers its queries.
+    /// Expands the template for a subject at a time. `ask` answers its queries.
     ///
     /// # Errors
     /// [`TemplateError`] when a function refuses what it is given, or a limit is met.

@@ -14,13 +14,13 @@ use super::{DEPTH_MAX, Outcome, refuse};
 
 struct TemplateParser {
     tokens: Vec<Lexeme>,
-    /// The next of them.
+    /// Index of the next token.
     at: usize,
     line: u32,
     depth: usize,
-    /// `range` blocks that this is in.
+    /// Number of enclosing `range` blocks.
     ranges: usize,
-    /// Variables that can be seen.
+    /// Variables in scope, innermost last.
     variables: Vec<Box<str>>,
     defined: HashMap<Box<str>, Vec<TemplateNode>>,
     /// Lines and names of the templates that are used.
@@ -115,7 +115,7 @@ impl TemplateParser {
         done
     }
 
-    /// Nodes up to the end of the text, `{{end}}`, or `{{else`.
+    /// Parses nodes up to the end of the text, `{{end}}` or `{{else`.
     fn list(&mut self) -> Outcome<(Vec<TemplateNode>, Terminator)> {
         let mut nodes = Vec::new();
         loop {

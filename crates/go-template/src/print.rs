@@ -8,10 +8,10 @@ use egret_metrics_model::{Labels, TimeMs};
 use super::OUTPUT_BYTES_MAX;
 use super::value::{TemplateRecord, TemplateValue};
 
-/// Width and precision are at most so much.
+/// Maximum width and precision.
 const WIDTH_MAX: usize = 4_096;
 
-/// As `%v` has it. What would be longer than a template's output may be is cut off soon after.
+/// Writes a value as `%v` does. Stops soon after the maximum size of a template's output.
 pub(super) fn plain(value: &TemplateValue) -> String {
     let mut out = String::new();
     append(value, &mut out);
@@ -98,7 +98,7 @@ pub(super) fn moment(time: TimeMs) -> String {
     )
 }
 
-/// As Go's `Duration.String` has it: `1h0m0.5s`, below a second `1.5ms`.
+/// Writes a duration as Go's `Duration.String`: `1h0m0.5s`, below a second `1.5ms`.
 fn duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let size = nanos.unsigned_abs();
@@ -119,7 +119,7 @@ fn duration(nanos: i64) -> String {
     }
 }
 
-/// As `print` has it: a blank between two operands of which neither is text.
+/// Prints values as `print` does: with a space between two operands that are both not text.
 pub(super) fn print(values: &[TemplateValue]) -> String {
     let mut text = String::new();
     for (at, value) in values.iter().enumerate() {
@@ -287,7 +287,7 @@ impl Directive {
         })
     }
 
-    /// One operand; nothing when the verb is none for it.
+    /// Formats one operand; none if the verb does not apply to it.
     fn operand(&self, verb: char, value: &TemplateValue) -> Option<String> {
         match (verb, value) {
             ('T', _) => Some(self.padded(value.kind())),
@@ -364,7 +364,7 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// As `printf` has it; what does not fit is said in the text, as Go does.
+/// Formats values as `printf` does; mismatches become text such as `%!d(MISSING)`, as in Go.
 ///
 /// # Errors
 /// When the text would be longer than a template's output may be.

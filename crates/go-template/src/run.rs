@@ -1,4 +1,4 @@
-//! Walks a tree and writes what it says.
+//! Executes a parsed template and writes its output.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ struct Machine<'a> {
     around: &'a FunctionContext<'a>,
     variables: Vec<(&'a str, TemplateValue)>,
     defined: &'a HashMap<Box<str>, Vec<TemplateNode>>,
-    /// Lists of nodes that this is in: a template may use itself.
+    /// Nesting of lists of nodes: a template may include itself.
     depth: usize,
     out: String,
     line: u32,
@@ -29,7 +29,7 @@ enum Flow {
     Continue,
 }
 
-/// What the nodes write.
+/// Executes a template and returns its output.
 pub(super) fn run<'a>(
     tree: &'a Tree,
     root: TemplateValue,
@@ -209,7 +209,7 @@ impl<'a> Machine<'a> {
         Ok(value.expect("the parser makes no pipeline without a command"))
     }
 
-    /// `last` is what the command before it yielded: one more argument.
+    /// `last` is the result of the previous command: an additional last argument.
     fn command(
         &mut self,
         command: &'a TemplateCommand,

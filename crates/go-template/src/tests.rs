@@ -77,7 +77,7 @@ fn templates_are_defined_and_used() {
 }
 
 #[test]
-fn what_alerts_say() {
+fn typical_alert_texts_are_expanded() {
     check(
         "Instance {{ $labels.instance }} of {{ .Labels.job }} in {{ $externalLabels.cluster }} is at {{ $value }} \
          ({{ .Value | humanize }}B){{ $labels.missing }}, see {{ $externalURL }}{{ pathPrefix }}",
@@ -101,7 +101,7 @@ fn what_alerts_say() {
 }
 
 #[test]
-fn numbers_for_people() {
+fn numbers_are_humanized() {
     check_each(
         &[
             "{{ humanize 0.0 }} {{ humanize 1.0 }} {{ humanize 1234567.0 }} {{ humanize .12 }} {{ humanize \"-1000\" }}",
@@ -127,7 +127,7 @@ fn numbers_for_people() {
 }
 
 #[test]
-fn printf_is_gos() {
+fn printf_formats_like_go() {
     check_each(
         &[
             "{{ printf \"%s|%5s|%-5s|%.2s|%q|%x\" \"abc\" \"abc\" \"abc\" \"abc\" \"a\\\"b\" \"hi\" }}",
@@ -152,7 +152,7 @@ fn printf_is_gos() {
 }
 
 #[test]
-fn text_functions() {
+fn text_functions_return_what_prometheus_does() {
     check_each(
         &[
             "{{ toUpper \"foo\" }} {{ toLower \"FOO\" }} {{ title \"aa bb CC d_e\" }} {{ safeHtml \"<b>\" }} {{ html \"<b>&\" }}",
@@ -176,7 +176,7 @@ fn text_functions() {
 }
 
 #[test]
-fn control() {
+fn control_structures_are_executed() {
     check_each(
         &[
             "{{ if gt $value 10 }}high{{ else if eq $value 5.0 }}five{{ else }}low{{ end }}",
@@ -200,7 +200,7 @@ fn control() {
 }
 
 #[test]
-fn what_is_wrong_is_said_when_it_is_parsed() {
+fn malformed_templates_are_refused_when_parsed() {
     let texts = [
         "{{ $labelz.x }}",
         "{{ nothing 1 }}",

@@ -15,7 +15,7 @@ pub(super) enum TemplateValue {
     Int(i64),
     Float(f64),
     Text(Arc<str>),
-    /// A map of text to text. What is not in it is empty.
+    /// A map of text to text; a missing key yields the empty text.
     Labels(Labels),
     List(Arc<[TemplateValue]>),
     /// A map whose keys are sorted.
@@ -73,7 +73,7 @@ impl TemplateValue {
         }
     }
 
-    /// The number it is, or that it is the text of.
+    /// The value as a number; text is parsed.
     pub(crate) fn number(&self) -> TemplateResult<f64> {
         match self {
             Self::Float(value) => Ok(*value),
@@ -87,7 +87,7 @@ impl TemplateValue {
         }
     }
 
-    /// The text it is.
+    /// The value as text; an error for other types.
     pub(crate) fn as_text(&self) -> TemplateResult<&str> {
         match self {
             Self::Text(text) => Ok(text),
@@ -179,7 +179,7 @@ impl TemplateValue {
         }
     }
 
-    /// Whether it is the other. Numbers of both kinds are compared as numbers.
+    /// Whether two values are equal. Integers and floating-point numbers are compared as numbers.
     pub(crate) fn equals(&self, other: &Self) -> TemplateResult<bool> {
         match (self, other) {
             (Self::Nil, Self::Nil) => Ok(true),
@@ -194,7 +194,7 @@ impl TemplateValue {
         }
     }
 
-    /// Which of the two comes first; of NaN nothing is said.
+    /// The order of two values; none if one of them is NaN.
     pub(crate) fn order(&self, other: &Self) -> TemplateResult<Option<Ordering>> {
         match (self, other) {
             (Self::Int(a), Self::Int(b))

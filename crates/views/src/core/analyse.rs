@@ -116,21 +116,21 @@ struct Analysis<'a> {
     next_column: u32,
     stages: Vec<Stage>,
     depth: usize,
-    /// The columns that are null in the grouping set that was made last, and the keys of others
-    /// that they stand for.
+    /// Columns that are null in the last analysed grouping set, with the keys of other sets that
+    /// they stand for.
     nulls: Vec<(ColumnId, Expression)>,
-    /// Columns with a borrowed type, as [`Plan`] has them.
+    /// Null columns with the column whose type they have, as in [`Plan`].
     typed: Vec<(ColumnId, ColumnId)>,
-    /// Looked-up keys, as [`Plan`] has them.
+    /// Group keys that are looked up, as in [`Plan`].
     compared: Vec<(ColumnId, bool)>,
     /// Queries of WITH that have been analysed, with their rows.
     ctes: Vec<(Rc<Cte>, QueryRows)>,
-    /// The values that the query which is looked at next is computed for.
+    /// Domain of the query that is analysed next, if that is dependent.
     given: Option<DecorrelationDomain>,
-    /// The values for each of which there is a group, also where there are no rows, in what is
-    /// grouped next.
+    /// Domain of the next grouping, which has a group for each value of the domain, even if there
+    /// are no rows.
     of_each: Option<DecorrelationDomain>,
-    /// How many queries are computed by values that the one is in which is looked at.
+    /// Number of dependent queries around the one that is analysed.
     nested: usize,
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A trigger fires once for a statement and copies what it changed, from the transition tables,
 //! with the id of the transaction and a weight. Nothing that happens to the table may make the
-//! user's statement fail: a column that was dropped is null in what is recorded, and one that has
-//! another type is noticed before anything is read as the old type. Such a change, and anything
-//! else that cannot be said by rows, is recorded as a row with weight 0, a *break*: views that read
-//! the table are computed anew.
+//! user's statement fail: a dropped column is recorded as null, and a changed type is detected
+//! before anything is read as the old type. Such a change, and anything else that rows cannot
+//! describe, is recorded as a row with weight 0, a *break*: views that read the table are
+//! recomputed.
 //!
 //! For tables with many writes there are two tables for changes, *segments*. The second inherits
 //! from the first, so that a query of the first reads both. One is written to; the other is
@@ -158,7 +158,7 @@ fn function(id: i64) -> String {
     format!("egret.capture_{id}")
 }
 
-/// First words of the statement that creates a table for changes, …
+/// First words of the statement that creates a table for changes.
 fn create(is_unlogged: bool) -> &'static str {
     if is_unlogged {
         "CREATE UNLOGGED TABLE"
@@ -167,11 +167,11 @@ fn create(is_unlogged: bool) -> &'static str {
     }
 }
 
-/// … its settings, …
+/// Storage settings of a table for changes.
 const SETTINGS: &str = "WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, \
      autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000)";
 
-/// … and its index, which has breaks only: it answers cheaply whether there is one.
+/// The index of a table for changes; it contains breaks only, so that finding one is cheap.
 fn index(table: &str) -> String {
     format!("CREATE INDEX ON {table} ({TRANSACTION}) WHERE {WEIGHT} = 0")
 }

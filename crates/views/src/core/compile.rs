@@ -215,8 +215,8 @@ impl CompiledStage {
     }
 }
 
-/// SELECTs that reveal the types of what a stage stores: the first of rows and of what is added up,
-/// the second of groups.
+/// SELECTs whose column types are those of a stage: the first for rows and arguments of sums, the
+/// second for aggregates.
 pub(crate) fn probes(
     stage: &Stage,
     sources: &BTreeMap<Source, SourceSql>,
@@ -336,8 +336,8 @@ pub fn compile(
     }
 }
 
-/// Of a group asks for columns that depend on what it is grouped by and that cannot be grouped by
-/// themselves: they are the same in all of its rows.
+/// Replaces keys whose type has no equality by `any_value` aggregates: they depend on the other
+/// keys, so all rows of a group have the same value.
 pub(crate) fn without_equality(keeps: &mut StageContents, types: &Types) {
     let StageContents::Groups { keys, aggregates } = keeps else {
         return;
@@ -352,8 +352,8 @@ pub(crate) fn without_equality(keeps: &mut StageContents, types: &Types) {
     });
 }
 
-/// The columns that may be null although they are declared not to be: those of a side of an outer
-/// join.
+/// Collects columns that may be null although they are declared NOT NULL: those of the nullable
+/// side of an outer join.
 pub(crate) fn nullable(node: &Node, found: &mut BTreeSet<ColumnId>) {
     for input in node.inputs() {
         nullable(input, found);
@@ -371,8 +371,8 @@ pub(crate) fn nullable(node: &Node, found: &mut BTreeSet<ColumnId>) {
     }
 }
 
-/// The type of a column that is nothing but another column, which may tell more than the server
-/// does.
+/// The type of an expression that only copies a column. It may have more properties than the server
+/// reports.
 pub fn copied(expression: &Expression, types: &Types) -> Option<ColumnType> {
     types.get(&expression.as_column()?).cloned()
 }

@@ -1,4 +1,4 @@
-//! Operators as people read them.
+//! Renders operators as text for explanations.
 
 use super::expression::Expression;
 use super::tree::{JoinKind, Node, Source};

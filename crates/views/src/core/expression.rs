@@ -1,8 +1,8 @@
-//! Expressions as SQL text with places where columns go.
+//! Expressions as SQL text with placeholders for columns.
 //!
-//! What an expression means is PostgreSQL's business: its text comes from the server, with every
-//! name resolved. Here only the columns in it are known, so that the same expression can be asked
-//! of a table, of its changes, or of both.
+//! Expressions are not interpreted: their text comes from the server, with every name resolved.
+//! Only the columns in them are known, so that the same expression can be evaluated over a table,
+//! over its changes, or over both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ impl Expression {
         self.within(&format!("{function}("), ")")
     }
 
-    /// All of them at once; `true` of none.
+    /// The conjunction of conditions; `true` if there are none.
     pub fn all(conditions: &[Self]) -> Self {
         match conditions {
             [] => Self::constant("true"),
@@ -75,7 +75,7 @@ impl Expression {
         }
     }
 
-    /// With an operator between this and another.
+    /// This and another expression with a binary operator between them.
     pub(crate) fn infix(&self, operator: &str, other: &Self) -> Self {
         let mut both = self.within("(", &format!(") {operator} ("));
         both.pieces.extend(other.pieces.iter().cloned());
@@ -83,19 +83,19 @@ impl Expression {
         both
     }
 
-    /// With another behind it in a list.
+    /// This expression and another, separated by a comma.
     pub fn beside(&self, other: &Self) -> Self {
         let mut both = self.within("", ", ");
         both.pieces.extend(other.pieces.iter().cloned());
         both
     }
 
-    /// What is asked of it behind it, such as `IS NULL`.
+    /// This expression with a test after it, such as `IS NULL`.
     pub(crate) fn tested(&self, test: &str) -> Self {
         self.within("(", &format!(") {test}"))
     }
 
-    /// With text before and behind it.
+    /// This expression with text before and after it.
     pub fn within(&self, before: &str, after: &str) -> Self {
         let mut pieces = vec![Piece::Text(before.to_owned())];
         pieces.extend(self.pieces.iter().cloned());
@@ -103,26 +103,26 @@ impl Expression {
         Self { pieces }
     }
 
-    /// The name that stands for a column in a text that [`Expression::read`] takes apart.
+    /// The internal name that stands for a column in the text of an expression.
     pub fn mark(column: ColumnId) -> String {
         format!("egret${}", column.0)
     }
 
-    /// Its text with marks.
+    /// Its text with internal names for columns.
     pub fn marked(&self) -> String {
         let columns = self.columns().into_iter();
         let marks: Names = columns.map(|id| (id, quoted(&Self::mark(id)))).collect();
         self.sql(&marks)
     }
 
-    /// With another behind it.
+    /// This expression directly followed by another.
     pub fn then(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.pieces.extend(other.pieces.iter().cloned());
         both
     }
 
-    /// With another in the place of a column.
+    /// This expression with another substituted for a column.
     pub fn with(&self, column: ColumnId, other: &Self) -> Self {
         let pieces = self.pieces.iter().flat_map(|piece| match piece {
             Piece::Column(id) if *id == column => other.pieces.clone(),
@@ -133,7 +133,7 @@ impl Expression {
         }
     }
 
-    /// Takes text with marks apart.
+    /// Parses text with internal names for columns.
     pub fn read(text: &str) -> Self {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -173,7 +173,7 @@ impl Expression {
         columns.collect()
     }
 
-    /// The columns in it, each as often as it is there.
+    /// All references to columns, with repetitions, mutable.
     pub(crate) fn columns_mut(&mut self) -> impl Iterator<Item = &mut ColumnId> {
         self.pieces.iter_mut().filter_map(|piece| match piece {
             Piece::Column(column) => Some(column),
@@ -181,8 +181,8 @@ impl Expression {
         })
     }
 
-    /// Its text, with the columns as they are called. Names must be whole by themselves: `t.a` or
-    /// `(a + b)`.
+    /// Its SQL text, with `names` for the columns. Each name must be a complete operand, such as
+    /// `t.a` or `(a + b)`.
     ///
     /// # Panics
     /// When a column has no name.
@@ -201,7 +201,7 @@ impl Expression {
         text
     }
 
-    /// Its text as part of another.
+    /// Its SQL text as an operand: in parentheses unless it is a column.
     pub fn operand(&self, names: &Names) -> String {
         match self.as_column() {
             Some(_) => self.sql(names),

@@ -1,5 +1,5 @@
-//! Which functions a view may call: what they give must depend on rows alone, and on settings,
-//! which are pinned.
+//! Functions that a view may call: their results must depend only on their arguments and on
+//! settings, which are stored with the view.
 
 /// Stable functions of PostgreSQL's own that depend on nothing but their arguments and settings
 /// such as the time zone. The others read the clock, the session or the catalogue.
@@ -55,17 +55,17 @@ const SETTINGS_ONLY: &[&str] = &[
     "websearch_to_tsquery",
 ];
 
-/// The functions that say when the transaction began. Where a query may call them is looked at
-/// where it is analysed.
+/// Functions that return the start time of the transaction. The analysis checks where a query
+/// calls them.
 const CLOCK: [&str; 2] = ["now", "transaction_timestamp"];
 
-/// Whether a function of PostgreSQL's own says when the transaction began.
+/// Whether a function of `pg_catalog` returns the start time of the transaction.
 pub(crate) fn is_clock(name: &str) -> bool {
     CLOCK.contains(&name)
 }
 
-/// How the names of functions begin that operators with times of day are: they depend on the time
-/// zone alone.
+/// Name prefixes of the functions behind operators on dates and times, which depend on the time
+/// zone setting only.
 const SETTINGS_ONLY_OPERATORS: &[&str] = &["timestamptz_", "timestamp_", "date_", "timetz_"];
 
 /// Why a function cannot be called by a view, if it cannot. `volatility` is that of `pg_proc`.
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_depends_on_more_than_rows_is_refused() {
+    fn functions_that_depend_on_more_than_arguments_and_settings_are_refused() {
         assert_eq!(refused("public", "mine", "i"), None);
         assert_eq!(refused("pg_catalog", "to_char", "s"), None);
         assert_eq!(refused("pg_catalog", "now", "s"), None);

@@ -58,7 +58,7 @@ pub(crate) fn with_keys(
         .collect()
 }
 
-/// A number that no column of a plan has.
+/// A number above those of all columns of a plan.
 fn next_column(plan: &Plan) -> u32 {
     let kept = plan.stages.iter().flat_map(|stage| {
         let read = stage.input.all_columns();
@@ -68,7 +68,7 @@ fn next_column(plan: &Plan) -> u32 {
     kept.chain(shown).map(|id| id.0).max().unwrap_or_default() + 1
 }
 
-/// The columns that tell the rows of a node apart; none where there are no such.
+/// The columns that identify the rows of a node; none if it has no key.
 fn key_of(
     node: &mut Node,
     keys: &impl Fn(Source) -> Option<Vec<KeyColumn>>,
@@ -95,8 +95,8 @@ fn key_of(
             kind, left, right, ..
         } => {
             let sides = [key_of(left, keys, next)?, key_of(right, keys, next)?];
-            // A row of one side alone has nulls for the other: the same as one of that side alone
-            // whose key is null.
+            // A row of one side without a match has nulls for the other side's key. It is unique
+            // only if one side's key cannot be null.
             let is_there =
                 |side: &Vec<Part>| !side.is_empty() && side.iter().all(|(_, kind)| kind.is_some());
             let tells = *kind != JoinKind::Full || sides.iter().any(is_there);
@@ -107,8 +107,8 @@ fn key_of(
     }
 }
 
-/// The number of the query that a row of UNION ALL is of, with its key there, where all of these
-/// are alike: columns that it has then.
+/// The key of UNION ALL: the number of the input and the input's key, which become columns of the
+/// union. None unless all inputs have keys of the same types.
 fn of_union(
     node: &mut Node,
     keys: &impl Fn(Source) -> Option<Vec<KeyColumn>>,

@@ -1,12 +1,12 @@
-//! Where a place in a query with every name resolved is in the query as it was written.
+//! Maps positions in a query with resolved names to the query as the caller wrote it.
 //!
-//! The two have the same words in the same order, but for names of columns that were added,
-//! schemas, brackets and casts. So a word that both have as often is the same word where it is the
-//! same of its kind.
+//! Both have the same words in the same order, except for added column names, schemas, brackets and
+//! casts. So if both contain a word equally often, its nth occurrence in one corresponds to the nth
+//! in the other.
 
 use super::functions::is_clock;
 
-/// The words of SQL that are the clock; nothing else is called so without quotes.
+/// SQL keywords that read the clock; they are reserved, so no unquoted name equals them.
 const CLOCK_WORDS: [&str; 5] = [
     "current_date",
     "current_time",
@@ -15,8 +15,8 @@ const CLOCK_WORDS: [&str; 5] = [
     "localtimestamp",
 ];
 
-/// The place in `written` of the word at `position` of `resolved`, both in bytes from 1; none where
-/// that is not certain.
+/// Position in `written` of the word at `position` of `resolved`, both in bytes from 1; none if it
+/// is ambiguous.
 pub fn locate(resolved: &str, position: usize, written: &str) -> Option<usize> {
     let (resolved, written) = (words(resolved)?, words(written)?);
     let at = resolved
@@ -40,7 +40,7 @@ pub fn locate(resolved: &str, position: usize, written: &str) -> Option<usize> {
     (same.len() == total).then(|| same[nth] + 1)
 }
 
-/// Where a function is called first by its name, in bytes from 1.
+/// Position of the first call of a function by this name, in bytes from 1.
 pub(crate) fn call_of(query: &str, function: &str) -> Option<usize> {
     let words = words(query)?;
     let is_call = |pair: &&[(usize, String)]| pair[0].1 == function && pair[1].1 == "(";
@@ -50,7 +50,7 @@ pub(crate) fn call_of(query: &str, function: &str) -> Option<usize> {
 
 /// Whether a query calls the clock.
 pub(crate) fn names_clock(query: &str) -> bool {
-    // What cannot be read may do anything.
+    // A query that cannot be scanned may call it.
     let Some(words) = all_words(query) else {
         return true;
     };
@@ -61,8 +61,8 @@ pub(crate) fn names_clock(query: &str) -> bool {
         || pairs.any(|pair| is_clock(&pair[0].1) && pair[1].1 == "(")
 }
 
-/// The words of a query in lower case, each with where it begins, in bytes. The name behind an AS
-/// is left out: most of them are the server's.
+/// The words of a query in lower case, each with its offset in bytes. Names after AS are left out:
+/// most of them are added by the server.
 fn words(query: &str) -> Option<Vec<(usize, String)>> {
     let mut is_named = false;
     let mut words = all_words(query)?;
@@ -70,7 +70,7 @@ fn words(query: &str) -> Option<Vec<(usize, String)>> {
     Some(words)
 }
 
-/// The same with the names behind an AS.
+/// All words of a query in lower case, names after AS included.
 fn all_words(query: &str) -> Option<Vec<(usize, String)>> {
     let scanned = pg_query::scan(query).ok()?;
     let tokens = scanned.tokens.into_iter().map(|token| {

@@ -128,19 +128,19 @@ enum LookupReason {
     Passed,
 }
 
-/// A tree of operators, as far as it matters here.
+/// Scans of a tree of operators, and the conditions that relate them.
 #[derive(Default)]
 struct JoinGraph {
     leaves: Vec<Source>,
-    /// The columns of leaves that a column is.
+    /// Scan and name of the source columns that a column copies.
     columns: BTreeMap<ColumnId, Vec<(usize, String)>>,
     equal: Vec<(Side, Side)>,
-    /// The columns that are compared with the clock.
+    /// Columns that are compared with the clock.
     passing: Vec<ColumnId>,
-    /// The sides of joins for whose rows it is counted what they match, with the side that is
-    /// counted.
+    /// Sides of outer, semi and anti joins whose rows depend on the number of matches, with the
+    /// side in which matches are counted.
     matched: Vec<(ScanSet, ScanSet)>,
-    /// The inputs of unions: what is in one of them is joined with none of the others.
+    /// Scans of each input of the unions: scans of different inputs are not joined.
     apart: Vec<Vec<ScanSet>>,
 }
 
@@ -211,7 +211,7 @@ impl JoinGraph {
         known.extend(places.unwrap_or_default());
     }
 
-    /// What is compared with the clock, as columns of leaves.
+    /// Source columns that are compared with the clock.
     fn moments(&self) -> impl Iterator<Item = (usize, &str)> {
         let places = self
             .passing
@@ -234,7 +234,7 @@ impl JoinGraph {
         all.difference(&others).copied().collect()
     }
 
-    /// Whether what is compared is known once these leaves are reached.
+    /// Whether the value of a side can be computed from the rows of these scans.
     fn is_known(&self, side: &Side, reached: &ScanSet) -> bool {
         let is_known = |id: &ColumnId| {
             let mut places = self.columns.get(id).into_iter().flatten();
@@ -257,8 +257,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Reaches the leaves that are wanted from those that are there. `given` are columns of which
-    /// values are there as well.
+    /// Looks up the wanted scans one after the other, from the reached ones and from values of the
+    /// `given` columns. Adds an index for each lookup that has none.
     fn reach(
         &mut self,
         shape: &JoinGraph,

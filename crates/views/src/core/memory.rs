@@ -1,17 +1,17 @@
-//! How much memory the steps of a statement have that sort and hash.
+//! `work_mem` of a statement, by the number of its steps that sort or hash.
 
-/// What a step has at least, in kB, if that many fit: as much as a server gives one that was not
-/// told anything.
+/// Memory of a step in kB, unless more is needed or less is available: the default of `work_mem` in
+/// PostgreSQL.
 pub(crate) const STEP_KB: u64 = 4 * 1024;
 
-/// The least that a server takes, in kB.
+/// Smallest `work_mem` that the server accepts, in kB.
 const STEP_KB_MIN: u64 = 64;
 
-/// What a row takes in a step, about, in bytes.
+/// Estimated memory of a row in a step, in bytes.
 const ROW_BYTES: u64 = 512;
 
-/// What a step may be: every source, as it may be joined to the others, and whatever groups, sorts
-/// or looks for rows of a table.
+/// Texts in a statement that each mark a step: every source, as it may be joined to the others, and
+/// whatever groups, sorts or looks up rows of a table.
 const STEPS: [&str; 9] = [
     " AS t",
     " JOIN ",
@@ -24,8 +24,8 @@ const STEPS: [&str; 9] = [
     "UPDATE ",
 ];
 
-/// `work_mem`, in kB, of a statement that may use so many bytes: enough for so many changes in each
-/// step, or all there is where it computes everything.
+/// `work_mem` in kB of a statement that may use `memory_max` bytes: enough for `changes` rows in
+/// each step, or an equal share of all memory if the statement reads all rows.
 pub(crate) fn work_mem_kb(memory_max: u64, statement: &str, changes: Option<u64>) -> u64 {
     let steps = STEPS
         .iter()
@@ -47,7 +47,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn memory_is_what_changes_need_up_to_a_share() {
+    fn work_mem_covers_the_changes_up_to_an_equal_share() {
         let sql = "SELECT k, sum(w) FROM (SELECT t1.k, t2.w FROM a AS t1, b AS t2) AS r GROUP BY k";
         assert_eq!(work_mem_kb(256 * MIB, sql, Some(0)), STEP_KB);
         assert_eq!(work_mem_kb(256 * MIB, sql, Some(1_000)), STEP_KB);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn however_little_there_is_the_server_takes_it() {
+    fn work_mem_is_at_least_what_the_server_accepts() {
         assert_eq!(work_mem_kb(MIB, "SELECT 1", Some(1)), 1024);
         assert_eq!(work_mem_kb(0, &" JOIN ".repeat(100), None), 64);
     }

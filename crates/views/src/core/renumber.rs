@@ -1,16 +1,16 @@
-//! Numbers the columns of a plan anew, without those that it does not use.
+//! Renumbers the columns of a plan consecutively, leaving out unused ones.
 //!
-//! Columns have numbers when a query is looked at, whether it uses them or not, and the columns of
-//! the tables of its stages are named by these: what else a table has, or how something is
-//! computed, must not make other tables of the same view.
+//! Analysis numbers all columns of a query's tables, used or not, and columns of stage tables are
+//! named by these numbers. Without renumbering, an added column of a source would change the
+//! definition of the view's storage.
 
 use std::collections::BTreeMap;
 
 use super::expression::{ColumnId, Expression, column_of_stage, stage_column};
 use super::tree::{Node, Plan, Source, StageContents};
 
-/// Gives the columns of a plan the numbers from 1 on: first those that stages keep, then the
-/// others. Those of `keys` are among them.
+/// Renumbers the columns of a plan from 1: first those that stages store, then the others. `keys`
+/// is renumbered likewise.
 pub fn renumber(plan: &mut Plan, keys: &mut [Option<Vec<ColumnId>>]) {
     let kept = plan
         .stages
@@ -28,8 +28,8 @@ pub fn renumber(plan: &mut Plan, keys: &mut [Option<Vec<ColumnId>>]) {
     keys.iter_mut().flatten().flatten().for_each(rename);
 }
 
-/// The same rows with columns of other numbers, so that they can be joined with themselves; and
-/// which is which.
+/// Copies a node with new column ids, so that it can be joined with the original. Also returns the
+/// new id of each old one.
 pub(crate) fn afresh(
     node: &Node,
     mut next: impl FnMut() -> ColumnId,
@@ -43,7 +43,7 @@ pub(crate) fn afresh(
 
 type Each<'a> = dyn FnMut(&mut ColumnId) + 'a;
 
-/// Does something with every number of a column in a plan.
+/// Calls `each` for every column id in a plan.
 fn visit(plan: &mut Plan, each: &mut Each<'_>) {
     for stage in &mut plan.stages {
         visit_node(&mut stage.input, each, true);
@@ -99,8 +99,8 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
     }
 }
 
-/// Does something with every number in a node; `of_stages`: also with those of columns that stages
-/// keep.
+/// Calls `each` for every column id in a node; with `of_stages`, also for the ids in the names of
+/// stage columns.
 fn visit_node(node: &mut Node, each: &mut Each<'_>, of_stages: bool) {
     match node {
         Node::Unit => {}

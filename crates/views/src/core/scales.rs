@@ -1,10 +1,10 @@
-//! How many digits decimal numbers have behind the point, where the query says it.
+//! Scales of decimal numbers (digits after the point), as far as they follow from the query.
 //!
-//! A sum of `numeric` is printed with as many digits as the value has that has most of them: `1.0 +
-//! 0.25 - 0.25` is `1.00`, and the sum of what is left is `1.0`. Where each value has as many as
-//! any other, a sum can be carried on. That is so of columns of a type with a scale, and of what is
-//! made of these by adding and multiplying: PostgreSQL gives a sum the larger scale of its terms,
-//! and a product both together (`add_var` and `mul_var` in its `numeric.c`).
+//! A sum of `numeric` has the largest scale of its values: `1.0 + 0.25 - 0.25` is `1.00`, but the
+//! sum of the remaining values is `1.0`. A sum can be maintained incrementally if all values have
+//! the same scale. That holds for columns of a type with a declared scale, and for sums and
+//! products of these: PostgreSQL gives a sum the larger scale of its terms, and a product the sum
+//! of both scales (`add_var` and `mul_var` in its `numeric.c`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,21 +16,21 @@ use super::column_types::Types;
 use super::expression::{ColumnId, Expression, column_of_stage};
 use super::tree::{Node, Source, Stage, StageContents};
 
-/// The scales that values of a column may have; none in it are null.
+/// The possible scales of a column's values, by column; an empty set if all values are null.
 pub type Scales = BTreeMap<ColumnId, BTreeSet<u32>>;
 
-/// More digits than this are not counted: PostgreSQL rounds some day.
+/// Largest scale that is tracked: PostgreSQL limits the scale of results.
 pub(crate) const SCALE_MAX: u32 = 500;
 
-/// What stands for the scale of infinite numbers. Nothing is said of what is made of them.
+/// Stands for the scale of infinite numbers. Results computed from these have no known scale.
 const INFINITE: u32 = SCALE_MAX + 1;
 
-/// Of dates and times `EXTRACT` gives these as whole numbers (`timestamp_part_common` in
+/// Fields that `EXTRACT` returns as whole numbers for dates and times (`timestamp_part_common` in
 /// PostgreSQL's `timestamp.c`).
 const WHOLE_FIELDS: [&str; 7] = ["dow", "doy", "isodow", "minute", "month", "quarter", "week"];
 
-/// These as well, except of what is infinite: then they are infinite, too
-/// (`NonFiniteTimestampTzPart` there, `NonFiniteIntervalPart`).
+/// Fields that are whole numbers too, except for infinite values, where the result is infinite
+/// (`NonFiniteTimestampTzPart` and `NonFiniteIntervalPart` there).
 const INFINITE_FIELDS: [&str; 7] = [
     "century",
     "day",
@@ -117,7 +117,7 @@ fn add_of_node(node: &Node, types: &Types, scales: &mut Scales) {
     }
 }
 
-/// The scales that an expression may come to, if they are known.
+/// The possible scales of an expression's result, if they are known.
 pub(crate) fn of_expression(expression: &Expression, scales: &Scales) -> Option<BTreeSet<u32>> {
     if let Some(column) = expression.as_column() {
         return scales.get(&column).cloned();
@@ -125,7 +125,7 @@ pub(crate) fn of_expression(expression: &Expression, scales: &Scales) -> Option<
     of_node(&parse_expression(&expression.marked()).ok()?, scales)
 }
 
-/// The scale that a type says.
+/// The scale that a type declares, if it does.
 fn of_type(sql: &str) -> Option<u32> {
     match sql {
         "smallint" | "integer" | "bigint" => Some(0),

@@ -1,27 +1,27 @@
-//! How long the statement gets that takes what changed in a node, before it is made.
+//! Estimated length of the statement that computes the changes of a node, before it is generated.
 //!
-//! The changes of an outer or a semi join name each side several times: now, before, and what
-//! changed. Where such joins are nested the lengths multiply. A side that would make a statement
-//! too long is a stage of its own: it is remembered, and read by its name.
+//! The changes of an outer or a semi join name each side several times: its rows now, its rows
+//! before, and its changes. Where such joins are nested the lengths multiply. A side that would
+//! make a statement too long becomes a stage of its own, which is read by name.
 
 use super::sql::APART_MAX;
 use super::tree::{JoinKind, Node};
 
-/// The most that a statement may name sources.
+/// Maximum number of references to sources in a statement.
 pub const LENGTH_MAX: u64 = 600;
 
-/// How often sources are named, saturating.
+/// Number of references to sources in the SQL of a node, saturating.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// In the rows as they are now, …
+    /// References in the SQL of the rows now.
     rows: u64,
-    /// … as they were before, …
+    /// References in the SQL of the rows before.
     before: u64,
-    /// … and in what changed.
+    /// References in the SQL of the changes.
     pub changes: u64,
-    /// In how many blocks that is.
+    /// Number of blocks of the changes.
     blocks: u64,
-    /// In how many the rows are.
+    /// Number of blocks of the rows.
     row_blocks: u64,
 }
 
@@ -69,7 +69,7 @@ pub fn size(node: &Node) -> Size {
     }
 }
 
-/// The size of a join of sides of such sizes.
+/// Size of a join, from the sizes of its sides.
 pub(crate) fn of_join(kind: JoinKind, left: Size, right: Size) -> Size {
     let rows = sum(&[left.rows, right.rows]);
     let pairs = left.blocks.saturating_mul(right.blocks);
@@ -130,7 +130,7 @@ pub(crate) fn of_join(kind: JoinKind, left: Size, right: Size) -> Size {
     }
 }
 
-/// What changed among the rows of one side that match nothing.
+/// References in the changes of the rows of `one` that match nothing in `other`.
 fn unmatched(one: Size, other: Size) -> u64 {
     sum(&[
         one.changes,
@@ -140,7 +140,7 @@ fn unmatched(one: Size, other: Size) -> u64 {
     ])
 }
 
-/// The rows that came to match something, or nothing.
+/// References in the rows of `one` whose first match appeared or whose last match went.
 fn turned(one: Size, other: Size) -> u64 {
     sum(&[one.rows, other.rows, other.changes, other.changes])
 }

@@ -16,9 +16,9 @@
 //!
 //! of which the part in brackets concerns only those rows of `l` that match a row of `Δr`. The rows
 //! of `l` that match something (`⋉`) are the others: the same with the sign of the brackets turned.
-//! The rows before are the rows now less the changes. For rows under a condition on the clock see
-//! `sql/recent.rs`. Below an operator without changes, the rows before are those now: a refresh in
-//! which one of six tables changed has one term.
+//! The rows before are the rows now less the changes. For conditions on the clock see
+//! `sql/temporal_filter.rs`. Below an operator without changes, the rows before are those now: a
+//! refresh in which one of six tables changed has one term.
 
 mod inner;
 mod outer;

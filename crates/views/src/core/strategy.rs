@@ -11,19 +11,19 @@ const REMEMBERED: usize = 16;
 /// noise does not alternate the choice.
 const MARGIN: f64 = 0.9;
 
-/// Estimate without data: least duration of an incremental refresh, in milliseconds, …
+/// Estimate without samples: fixed duration of an incremental refresh, in milliseconds.
 const BASE_MS: f64 = 2.0;
 
-/// … and the time for each change.
+/// Estimate without samples: time for each change, in milliseconds.
 const CHANGE_MS: f64 = 0.002;
 
-/// A strategy with fewer samples than this is tried again, …
+/// A strategy with fewer samples than this is tried again.
 const TRIALS: usize = 3;
 
-/// … as is one that was not used for so many refreshes, …
+/// A strategy that was not used for this many refreshes is tried again.
 const TRIED_AGAIN: u32 = 32;
 
-/// … unless it is estimated to take so many times as long.
+/// A strategy is not tried again if it is estimated to take more than this many times as long.
 const LOSS_MAX: f64 = 3.0;
 
 /// How a view is refreshed.

@@ -408,14 +408,14 @@ impl StageContents {
 /// A part of a view whose rows are stored in a table.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Where its rows come from.
+    /// The operator whose rows are stored.
     pub input: Node,
-    /// What of them is kept.
+    /// What of the input's rows is stored.
     pub contents: StageContents,
 }
 
-/// What a view is to the reader: the rows of its last stage, or some of them, with the columns that
-/// the user has named.
+/// How readers see a view: the rows of its last stage, or some of them, with the columns that the
+/// user has named.
 #[derive(Clone, Debug)]
 pub struct Presentation {
     /// Filters and projections over a scan of the last stage.
@@ -431,11 +431,11 @@ pub struct Presentation {
 pub struct Plan {
     /// Each reads only those before it.
     pub stages: Vec<Stage>,
-    /// What is shown of the last.
+    /// How the rows of the last stage are presented.
     pub presentation: Presentation,
     /// Columns that are null and have the type of another, which an earlier stage keeps.
     pub typed: Vec<(ColumnId, ColumnId)>,
-    /// Keys of groups by which these are looked up: their types have to have an equality, and a
-    /// hash where this is said.
+    /// Group keys by which groups are looked up. Their types must have an equality operator, and a
+    /// hash if the flag is set.
     pub compared: Vec<(ColumnId, bool)>,
 }

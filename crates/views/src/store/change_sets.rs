@@ -170,7 +170,7 @@ pub(crate) async fn set_retention(
     }
 }
 
-/// Does the same within a transaction that holds the refresh lock of the view.
+/// Like [`set_retention`], within a transaction that holds the refresh lock of the view.
 ///
 /// # Errors
 /// Those of [`set_retention`].

@@ -8,11 +8,11 @@ use super::views_role;
 use crate::error::ViewsError;
 use crate::model::Grants;
 
-/// The name of the view that a query is made into for a moment.
+/// Name of the temporary view of a query.
 const PROBE: &str = "egret_probe";
 
-/// Where in a query an error is, in bytes from 1; the server counts letters, from the beginning of
-/// the statement.
+/// Position of an error in a query, in bytes from 1. The server counts characters from the start of
+/// the statement, which begins with `before`.
 fn position(error: &tokio_postgres::Error, before: &str, query: &str) -> Option<usize> {
     let letter = match error.as_db_error()?.position()? {
         ErrorPosition::Original(letter) => letter,
@@ -25,9 +25,9 @@ fn position(error: &tokio_postgres::Error, before: &str, query: &str) -> Option<
     Some(offset + 1)
 }
 
-/// Whether the server refuses the query itself; not a passing error, such as a lock timeout.
+/// Whether the server refuses the query itself; false for an error such as a lock timeout.
 fn is_of_query(error: &tokio_postgres::Error) -> bool {
-    // Connections, rollbacks, resources, states, operators, the system, and what must not be.
+    // Connection, rollback, resources, object state, operator intervention, system, internal error.
     const OTHERS: [&str; 7] = ["08", "40", "53", "55", "57", "58", "XX"];
     error
         .code()
@@ -37,12 +37,12 @@ fn is_of_query(error: &tokio_postgres::Error) -> bool {
 /// Creates a temporary view of a query, and returns its oid.
 pub async fn probe(transaction: &Transaction<'_>, sql: &str) -> Result<u32, ViewsError> {
     let sql = sql.trim_end().trim_end_matches(';');
-    // One statement at most is taken this way, whatever is in the text.
+    // The extended protocol accepts one statement only, whatever the text contains.
     let before = format!("CREATE TEMPORARY VIEW {PROBE} AS ");
     let statement = format!("{before}{sql}\n");
     let created = if views_role::runs_as_views(transaction).await? {
         views_role::grant_reads(transaction, &[], Grants::Nothing).await?;
-        // To prepare it looks whether it is one statement, and does nothing else.
+        // Preparing only checks that the text is one statement.
         match transaction.prepare(&statement).await {
             Ok(_) => transaction.execute(views_role::PROBE, &[&statement]).await,
             Err(error) => Err(error),

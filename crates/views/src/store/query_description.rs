@@ -68,9 +68,9 @@ pub struct SourceTable {
     pub oid: u32,
     pub schema: String,
     pub name: String,
-    /// Number of the view, if the source is a view of Egret's, …
+    /// Number of the view, if the source is a view of Egret's.
     pub view: Option<i64>,
-    /// … and the query by which users read it.
+    /// Query by which users read the view, if the source is a view of Egret's.
     pub user_query: Option<String>,
     /// The columns of the table, in order.
     pub columns: Vec<Column>,

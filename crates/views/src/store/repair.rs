@@ -104,7 +104,7 @@ async fn try_to_repair(
     Ok(transaction.commit().await?)
 }
 
-/// What its query means now: by the names that were resolved, or else as the user wrote it.
+/// Resolves the view's query again: the resolved definition, or else the text the user wrote.
 async fn resolve(
     transaction: &mut Transaction<'_>,
     record: &Record,

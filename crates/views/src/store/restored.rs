@@ -84,10 +84,10 @@ async fn resolve_tables(
             let what = match read.remove(&name) {
                 Some((Some(capture), _)) => SourceId::Capture(capture),
                 Some((None, Some(view))) => SourceId::View(view),
-                // It says so when it is loaded.
+                // The source is missing: loading the view reports that.
                 _ => continue,
             };
-            // Which columns is said when it is loaded.
+            // Loading the view stores the columns.
             registry::add_source(transaction, record.id, at as i32, &name, "", what).await?;
             if let SourceId::Capture(capture) = what {
                 all.entry(capture).or_insert_with(|| table.clone());
@@ -120,8 +120,8 @@ async fn store_relations(
     transaction: &Transaction<'_>,
     tables: &BTreeMap<i64, SourceTable>,
 ) -> Result<(), ViewsError> {
-    // Numbers that no table has: those of elsewhere may be those of others here, and one that is
-    // not found keeps none of them.
+    // First set oids that no table has: an oid of the other server may belong to another table
+    // here, and a capture whose table is not found must not keep it.
     let sql = "UPDATE egret.view_capture SET relation = (4294967295 - id)::oid RETURNING id";
     for row in transaction.query(sql, &[]).await? {
         let forget = format!("DELETE FROM egret.changes_{}", row.get::<_, i64>(0));

@@ -213,8 +213,8 @@ pub(crate) async fn check_columns(
     })
 }
 
-/// Makes its owner the owner of the PostgreSQL view, with the privileges to read and write the
-/// storage and to read recorded changes, and no others.
+/// Makes the record's owner the owner of the PostgreSQL view, with exactly the privileges to read
+/// and write the storage and to read recorded changes.
 pub(crate) async fn transfer_ownership(
     transaction: &Transaction<'_>,
     record: &Record,

@@ -19,11 +19,11 @@ pub type Query<'a> = (&'a str, &'a [&'a (dyn ToSql + Sync)]);
 /// order; none may depend on the result of one before it.
 #[derive(Clone, Copy, Default)]
 pub struct Pipeline<'a> {
-    /// Prepared queries that come first, …
+    /// Prepared queries that are sent first.
     pub before: &'a [Query<'a>],
-    /// … statements that are not prepared, if any, …
+    /// Statements that are not prepared, sent after those; may be empty.
     pub plain: &'a str,
-    /// … and more prepared queries.
+    /// Prepared queries that are sent last.
     pub queries: &'a [Query<'a>],
 }
 

@@ -1,5 +1,5 @@
-//! Types of UNION ALL: gives each side by itself the types that the server finds for all of them
-//! together.
+//! Types of UNION ALL: casts the columns of each side to the types that the server finds for the
+//! union.
 //!
 //! Changes of one side are computed without the others: nothing else would say that its integers
 //! are decimal numbers.

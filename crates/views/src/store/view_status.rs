@@ -3,9 +3,9 @@
 /// The refresh point of a view, as a parameter of its statements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frontier<'a> {
-    /// Its snapshot, as text of `pg_snapshot`, …
+    /// Snapshot of the refresh point, as text of `pg_snapshot`.
     pub snapshot: &'a str,
-    /// … and its time, to the microsecond, if the view depends on the clock.
+    /// Time of the refresh point, to the microsecond, if the view depends on the clock.
     pub clock: Option<&'a str>,
 }
 

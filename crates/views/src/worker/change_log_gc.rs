@@ -11,10 +11,10 @@ use crate::core::capture::TableCapture;
 use crate::store::captures::TruncateOutcome;
 use crate::store::locks::LockWait;
 
-/// Pause before the next attempt to free the space of a locked table. Doubled with each attempt, …
+/// Pause before the second attempt to free the space of a locked table; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// … up to this pause.
+/// Longest pause between two attempts to free the space of a locked table.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Failed attempts after which those that are made by the timer wait for the lock.
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_locked_table_is_tried_again_by_itself_and_waited_for_in_the_end() {
+    fn a_locked_table_is_retried_by_timer_and_finally_waits_for_its_lock() {
         let backlog = ChangeLogGc::default();
         let captured = TableCapture {
             id: 7,

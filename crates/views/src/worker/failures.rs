@@ -77,7 +77,7 @@ impl ViewRefreshWorker {
         })
     }
 
-    /// Whether the number does not belong to the view of this name any more.
+    /// Whether the view with this number no longer exists under this name.
     pub(super) async fn is_another(
         &self,
         session: &mut Session,

@@ -1,4 +1,4 @@
-//! What follows a refresh: results for callers, learned costs, metrics, and wakes of followers.
+//! Processes the outcomes of a refresh: results for callers, costs, metrics, wakes of followers.
 
 use std::sync::Arc;
 

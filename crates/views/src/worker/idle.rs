@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_as_long_is_due_together() {
+    fn components_with_equal_waits_are_woken_together() {
         let quiet = IdleDetector::default();
         let at = |ms| quiet.origin + Duration::from_millis(ms);
         assert_eq!(quiet.align_wake(at(0), at(800)), at(800));

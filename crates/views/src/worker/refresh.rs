@@ -3,7 +3,7 @@
 //! The steps, in order:
 //!
 //! 1. [`ViewRefreshWorker::refresh`] waits for a permit, takes a session, and repeats an attempt
-//!    whose error may be gone with the next one.
+//!    that failed with a transient error.
 //! 2. `component` finds the records of the component in the catalog cache.
 //! 3. `load_component` loads its views; one that cannot be loaded is suspended.
 //! 4. A [`RefreshRequest`] for these views goes to [`refresh::refresh`], which returns an outcome
@@ -29,7 +29,7 @@ use crate::store::refresh::request::{RefreshOptions, RefreshRequest, VerifyTrigg
 use crate::store::refreshable::Refreshable;
 use crate::store::{refresh, registry};
 
-/// Attempts at a refresh whose error may be gone with the next one.
+/// Maximum number of attempts at a refresh that fails with a transient error.
 const ATTEMPTS: u32 = 4;
 
 impl ViewRefreshWorker {

@@ -30,11 +30,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Longest wait between two checks of what is due.
 const TICK_MAX: Duration = Duration::from_millis(250);
 
-/// How often a component is refreshed although its tables have no changes, to notice new partitions
-/// and rewritten tables. With many components, …
+/// Least interval at which a component is refreshed although its tables have no changes, to notice
+/// new partitions and rewritten tables.
 const INSPECT: Duration = Duration::from_secs(5);
 
-/// … at most one component in this time.
+/// With many components that interval is this long for each of them.
 const INSPECT_EACH: Duration = Duration::from_millis(400);
 
 /// Pause after an error, times the number of errors in a row.

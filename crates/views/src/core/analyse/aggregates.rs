@@ -76,7 +76,7 @@ impl<'a> Grouping<'a> {
         self.absent.push((key, id));
     }
 
-    /// Whether it groups by an expression, and not only other grouping sets do.
+    /// Whether the expression is a key of this grouping set.
     pub fn has(&self, key: &Expression) -> bool {
         self.keys.iter().any(|(_, other)| other == key)
     }
@@ -121,7 +121,7 @@ impl<'a> Grouping<'a> {
         })
     }
 
-    /// A column that depends on the keys: it is as good as one.
+    /// Adds a column that depends functionally on the keys as a key.
     pub fn dependent(&mut self, column: ColumnId) -> ColumnId {
         self.group_by(Expression::column(column))
     }
@@ -196,14 +196,14 @@ fn function_name(call: &pb::FuncCall) -> (Option<String>, String) {
     }
 }
 
-/// The aggregates that count: they come to nothing of no rows.
+/// Columns of the aggregates whose result over no rows is 0.
 pub fn counts(aggregates: &[Aggregate]) -> Vec<ColumnId> {
     let counts = aggregates.iter().filter(|one| one.of_none == Some("0"));
     counts.map(|one| one.column).collect()
 }
 
-/// Refuses aggregates of which it is not known what they come to of no rows, where a group may not
-/// be there.
+/// Refuses aggregates whose result over no rows is unknown: the group of an outer row may not
+/// exist.
 pub(crate) fn check_empty(aggregates: &[Aggregate]) -> Result<(), Refusal> {
     if aggregates.iter().all(|one| one.of_none.is_some()) {
         Ok(())

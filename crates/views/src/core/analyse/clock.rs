@@ -56,10 +56,10 @@ const TYPES: [&str; 12] = [
 ];
 
 impl Analysis<'_> {
-    /// The rows for which conditions are true that the clock is in.
+    /// Filters rows by conditions that depend on the clock.
     ///
     /// # Errors
-    /// [`Refusal`] where it is in them otherwise than described above.
+    /// [`Refusal`] if the clock occurs in them in any other way than the module describes.
     pub(super) fn recent(
         &mut self,
         node: Node,
@@ -131,7 +131,7 @@ fn type_of(node: &NodeEnum) -> Option<String> {
     }
 }
 
-/// What such a word of SQL is written like, and its type, if it is the clock.
+/// Spelling and type of an SQL keyword that reads the clock; none for others.
 fn word(function: &SqlValueFunction) -> Option<(&'static str, &'static str)> {
     match Op::try_from(function.op).ok()? {
         Op::SvfopCurrentDate => Some(("CURRENT_DATE", "date")),
@@ -158,8 +158,8 @@ fn own(mut names: Vec<String>) -> Option<String> {
         .then_some(name)
 }
 
-/// Takes the comparisons with the clock out of a condition: both sides of each, with a column for
-/// the moment that it is. That stands in the condition, too.
+/// Collects both sides of each comparison with the clock in a condition. In these and in the
+/// condition, a column replaces the clock.
 fn take_moments(
     node: &mut Parsed,
     clock: ColumnId,
@@ -198,8 +198,8 @@ fn take_moments(
     Ok(())
 }
 
-/// Something of the clock, with the column for the moment that it is; none where there is anything
-/// in it that may not be.
+/// An expression over the clock, with a column instead of the clock; none if it contains anything
+/// that is not allowed there.
 fn moment(node: &Parsed, clock: ColumnId) -> Result<Option<Parsed>, Refusal> {
     let mut node = node.clone();
     Ok(put_moment(&mut node, clock)?.then_some(node))

@@ -1,5 +1,5 @@
-//! Comparisons with what subqueries give, where they are values: `x < ANY (SELECT …)`; and those
-//! whose operator the server does not print.
+//! Comparisons with subqueries that are used as values, such as `x < ANY (SELECT …)`, and
+//! comparisons whose operator the server does not print.
 
 use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink};
 use pg_query::{NodeEnum, NodeRef};
@@ -10,15 +10,15 @@ use super::facts::Facts;
 use crate::core::expression::{Expression, quoted};
 use crate::core::refusal::Refusal;
 
-/// The names of a value that is compared with what a subquery gives, among those of the rows around
-/// it.
+/// Alias under which the compared values are visible to the subquery, like columns of an outer
+/// row.
 const TEST: &str = "egret$test";
 
-/// A comparison with what a subquery gives, as a query of one row: what is compared, and the query.
-/// It is unknown where nothing decides it and something is unknown.
+/// Rewrites a comparison with a subquery as a query of one row. Returns the operands and the query.
+/// Its result is null if no row decides the comparison and some row's comparison is null.
 ///
 /// # Errors
-/// [`Refusal`] for a comparison that is none.
+/// [`Refusal`] for a comparison that cannot be printed or parsed.
 pub fn comparison(
     link: &SubLink,
     query: &SelectStmt,
@@ -54,7 +54,7 @@ pub fn comparison(
     Ok((compared, super::parse(&sql)?))
 }
 
-/// What is compared, as values of the rows around.
+/// The operands, as references to outer rows.
 pub(crate) fn tested(values: Vec<Expression>) -> impl Iterator<Item = OuterReference> {
     let values = values.into_iter().enumerate();
     values.map(|(at, value)| OuterReference {
@@ -64,8 +64,8 @@ pub(crate) fn tested(values: Vec<Expression>) -> impl Iterator<Item = OuterRefer
     })
 }
 
-/// Refuses what the server prints without the operator by which values are equal, where that is not
-/// the system's: here it would be another.
+/// Refuses constructs that the server prints without their equality operator, if a type has one of
+/// its own: parsed again, they would use another operator.
 pub(crate) fn refuse_bare_equality(sql: &str, facts: &Facts) -> Result<(), Refusal> {
     if !facts.has_own_equality {
         return Ok(());

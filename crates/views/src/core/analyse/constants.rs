@@ -18,7 +18,7 @@ pub(crate) struct Constants {
 }
 
 impl Analysis<'_> {
-    /// What VALUES say, of rows of a scope.
+    /// Analyses a VALUES list over rows of a scope.
     pub(super) fn constants(
         &mut self,
         query: &SelectStmt,
@@ -41,7 +41,7 @@ impl Analysis<'_> {
         })
     }
 
-    /// The same as rows by themselves.
+    /// Analyses a VALUES list as a query of its own.
     pub(super) fn written_out(&mut self, query: &SelectStmt) -> Result<QueryRows, Refusal> {
         let Constants { call, columns } = self.constants(query, &Scope::default())?;
         Ok(QueryRows {

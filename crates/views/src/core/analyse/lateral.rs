@@ -302,7 +302,7 @@ impl SetReturningCalls {
     }
 }
 
-/// Rows with those that an item of FROM makes of them.
+/// Joins each row with the rows that a function computes from it.
 fn given_beside(
     before: Node,
     scope: Scope,
@@ -371,7 +371,7 @@ fn call(function: &RangeFunction, scope: &Scope) -> Result<Expression, Refusal> 
     Ok(Expression::read(call))
 }
 
-/// The names and types of columns that a function has to be told.
+/// Names and types of a function's column definition list.
 fn definition(function: &RangeFunction) -> Result<Vec<(String, String)>, Refusal> {
     let mut all = Vec::new();
     for one in &function.coldeflist {
@@ -410,7 +410,7 @@ pub(crate) struct LateralItem {
 }
 
 impl LateralItem {
-    /// Whether it shows something of the rows before it.
+    /// Whether one of its columns is computed from the rows before it.
     fn is_of_both(&self) -> bool {
         let own = self.node.columns();
         let mut shown = self.columns.iter().flat_map(|(_, one)| one.columns());
@@ -431,7 +431,7 @@ impl From<QueryRows> for LateralItem {
     }
 }
 
-/// What a subquery in FROM is called.
+/// Rows of a subquery with its alias in FROM.
 pub fn by_name(rows: QueryRows, sub: &RangeSubselect) -> (Node, Scope) {
     named(rows, sub.alias.as_ref(), "")
 }

@@ -1,9 +1,9 @@
 //! WITH RECURSIVE: a query that names itself is a stage of its own.
 //!
-//! It has two parts, of which the second names it, once, and takes its rows one by one: the server
-//! sees to it that it is in no aggregate, subquery or side of an outer join that may be missing.
-//! What else looks at several of its rows at once has no meaning of its own that could be kept: it
-//! depends on which rows come in the same step.
+//! It has two parts. The second references the query once and must be linear in its rows: the
+//! server allows no reference in an aggregate, a subquery or an outer join's nullable side. Other
+//! constructs that combine several of its rows are refused: their result depends on which rows are
+//! derived in the same step.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::core::refusal::Refusal;
 use crate::core::tree::{JoinKind, Node, Source, Stage, StageContents};
 
 impl Analysis<'_> {
-    /// What a query of WITH RECURSIVE comes to that names itself; none where it does not.
+    /// Analyses a query of WITH RECURSIVE; none if it does not reference itself.
     pub(super) fn recursive(&mut self, cte: &Cte) -> Result<Option<QueryRows>, Refusal> {
         let query = &cte.query;
         let is_union = SetOperation::try_from(query.op) == Ok(SetOperation::SetopUnion);
@@ -74,7 +74,7 @@ impl Analysis<'_> {
         Ok(Some(QueryRows { node, ..itself }))
     }
 
-    /// The queries of WITH that can be named, with the rows of the one that is being looked at.
+    /// The visible queries of WITH, with the recursive one as a reference to its own rows.
     fn naming(&mut self, before: &Ctes, name: &str, location: i32, rows: &QueryRows) -> Ctes {
         let itself = Rc::new(Cte {
             query: SelectStmt::default(),
@@ -87,7 +87,7 @@ impl Analysis<'_> {
         before.and(name, itself)
     }
 
-    /// Columns of its own, which are cast where the types of two parts differ.
+    /// Projects rows to new columns, which can be cast where the types of the parts differ.
     fn with_own_columns(&mut self, rows: QueryRows) -> (Node, Vec<ColumnId>) {
         let own: Vec<(ColumnId, Expression)> = rows
             .columns
@@ -103,7 +103,7 @@ impl Analysis<'_> {
     }
 }
 
-/// Refuses what a query of WITH RECURSIVE may say besides.
+/// Refuses the SEARCH and CYCLE clauses of WITH RECURSIVE.
 pub(crate) fn refuse_clauses(cte: &CommonTableExpr) -> Result<(), Refusal> {
     let refused = |what: &str, location| {
         let advice = "collect the keys of visited rows in an array column, or use mode full";
@@ -120,8 +120,8 @@ fn kept(columns: &[ColumnId]) -> Vec<(ColumnId, String)> {
     columns.iter().map(|id| (*id, stage_column(*id))).collect()
 }
 
-/// Whether each row of the stage itself comes to rows by itself, whatever others there are, and
-/// nothing else comes to any.
+/// Whether a node is linear in the rows of the recursion: every result row is derived from exactly
+/// one of them.
 fn takes_one_by_one(node: &Node) -> bool {
     match node {
         Node::Unit => false,

@@ -1,4 +1,4 @@
-//! Values of subqueries, from where they are written to the rows that they belong to.
+//! Subqueries that are used as values: their references to outer rows, and how they are joined.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node as Parsed, SelectStmt, SubLink, SubLinkType};

@@ -1,10 +1,10 @@
 //! Subqueries that are values: `(SELECT …)`, `ARRAY(SELECT …)`, and `EXISTS` and `IN` where they
 //! are not a condition of WHERE by themselves.
 //!
-//! What such a subquery comes to is kept by a stage of groups, by whatever it compares with the row
-//! around it: `(SELECT max(b.x) FROM b WHERE b.a = r.a)` is the maximum of the group `a` of `b`, if
-//! there is such a group. It is joined with the rows around it. A subquery that has nothing to do
-//! with them is one group.
+//! The value of such a subquery is stored by a stage of groups, keyed by the columns that it
+//! equates with the outer row: `(SELECT max(b.x) FROM b WHERE b.a = r.a)` is the maximum of the
+//! group `a` of `b`, if that exists. The groups are joined with the outer rows. An uncorrelated
+//! subquery is one group.
 
 mod correlation;
 
@@ -31,7 +31,7 @@ use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{Aggregate, JoinKind, Node, Stage, StageContents};
 
-/// Rows that come to a value.
+/// Rows that are reduced to one value.
 struct ScalarInput {
     node: Node,
     column: Expression,
@@ -77,7 +77,7 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    /// The same, of what aggregates look at: it is of the rows, and not of the groups.
+    /// Takes subqueries out of arguments of aggregates only: they belong to rows, not groups.
     pub(super) fn take_values_of_rows(
         &mut self,
         node: &mut Parsed,
@@ -122,7 +122,7 @@ impl Analysis<'_> {
                         this.value(&query, kind, &ctes)
                     })?;
                     let own = value.pairs.iter().map(|(id, _)| *id);
-                    // Without such rows the values are those of the row around them.
+                    // If no row matches, take the domain's values from the outer row.
                     let values = given.carried.iter().zip(own.clone());
                     let shown = values.fold(shown, |shown, (one, id)| shown.with(id, &one.outer));
                     let conditions = Expression::all(&given.conditions(own));
@@ -132,7 +132,7 @@ impl Analysis<'_> {
             })
     }
 
-    /// What a subquery comes to that depends on the rows around it by nothing but what is equal.
+    /// Analyses a subquery that depends on outer rows by equalities only.
     fn compared(
         &mut self,
         link: &SubLink,
@@ -183,7 +183,7 @@ impl Analysis<'_> {
             && query.limit_offset.is_none())
     }
 
-    /// FROM and WHERE of a subquery, and what of these is about the rows around it.
+    /// Analyses FROM and WHERE of a subquery. Also returns its equalities with the outer row.
     fn below(
         &mut self,
         query: &SelectStmt,
@@ -206,7 +206,7 @@ impl Analysis<'_> {
         }
         for conjunct in conjuncts {
             match self.pair_of(conjunct, &scope) {
-                // Computed by values it has nothing to do with the rows around it but these.
+                // With a domain, the domain's columns are the only connection to outer rows.
                 Some(pair) if !is_by_values => pairs.push(pair),
                 _ => node = self.filtered(node, conjunct, &scope, ctes)?,
             }
@@ -250,7 +250,7 @@ impl Analysis<'_> {
             input: node,
             contents: keeps,
         });
-        // Of a group that is not there nothing was counted, and everything else is null.
+        // For a missing group, counts are 0 and all other aggregates are null.
         let of_none = |one: Expression| {
             counts.iter().fold(one, |one, id| {
                 let count = Expression::column(*id).within("COALESCE(", ", 0)");
@@ -258,7 +258,7 @@ impl Analysis<'_> {
             })
         };
         let target = target.map_or(Expression::constant("NULL"), of_none);
-        // The row is there, or HAVING leaves none.
+        // The only row exists unless HAVING removes it.
         let (there, none) = match kind {
             SubLinkType::ArraySublink => (target.within("ARRAY[", "]"), "'{}'"),
             SubLinkType::ExistsSublink => (Expression::constant("true"), "false"),
@@ -277,7 +277,7 @@ impl Analysis<'_> {
         Ok((CorrelatedSubquery { node, pairs }, shown))
     }
 
-    /// The rows of a query of any kind, their first column, and what ties them to the outer row.
+    /// The rows of any query, their first column, and its equalities with the outer row.
     fn rows_of(
         &mut self,
         query: &SelectStmt,
@@ -366,7 +366,7 @@ impl Analysis<'_> {
         (self.kept_by(node, pairs, aggregates), shown)
     }
 
-    /// Keeps what is said of rows by what they compare with the rows around them.
+    /// Adds a stage of groups, keyed by the columns that are equated with the outer row.
     fn kept_by(
         &mut self,
         node: Node,
@@ -391,9 +391,9 @@ impl Analysis<'_> {
         }
     }
 
-    /// Whether `x IN (SELECT …)`, as a value: it is unknown where nothing is `x` and it or
-    /// something that it is compared with is null. What the subquery has is kept by its values, and
-    /// how much that is for itself.
+    /// Analyses `x IN (SELECT …)` as a value. It is null if no value equals `x`, and `x` or one of
+    /// the values is null. One stage counts the subquery's rows by value; another counts all rows
+    /// and the values that are not null.
     fn membership(
         &mut self,
         link: &SubLink,
@@ -436,7 +436,7 @@ impl Analysis<'_> {
         Ok(Some((vec![by_value, all], parse_expression(&shown)?)))
     }
 
-    /// The rows for which a condition is true that has values of subqueries in it.
+    /// Filters rows by a condition that contains subqueries as values.
     pub(super) fn filtered_by_values(
         &mut self,
         node: Node,
@@ -453,12 +453,12 @@ impl Analysis<'_> {
     }
 }
 
-/// Something that is there for each row.
+/// A constant that is not null, to count rows by.
 fn one() -> Expression {
     Expression::constant("1")
 }
 
-/// The only value that there may be. Where there are more, the server says so.
+/// The value if there is at most one row. For more rows, the server raises an error.
 fn only(number: &Expression, value: &Expression) -> Expression {
     let said = "'more than one row returned by a subquery used as an expression: '";
     let fails = number.within(&format!("({said} || "), ")::integer = 0");

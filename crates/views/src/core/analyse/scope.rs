@@ -23,10 +23,10 @@ pub struct Entry {
 }
 
 impl Scope {
-    /// What `names` mean: a column, or a table and a column.
+    /// Resolves a column name, or a table and a column name.
     ///
     /// # Errors
-    /// [`Refusal`] for what is no such column.
+    /// [`Refusal`] if there is no such column.
     pub fn resolve(&self, names: &[String], offset: i32) -> Result<ColumnId, Refusal> {
         let found = match names {
             [column] => self.unqualified(column),

@@ -69,7 +69,7 @@ fn sorts(query: &SelectStmt) -> impl Iterator<Item = &SortBy> {
     })
 }
 
-/// Rows with the order that a query says, which names columns of what it shows.
+/// Adds the ORDER BY of a query, whose items must name result columns.
 ///
 /// # Errors
 /// [`Refusal`] for anything else.

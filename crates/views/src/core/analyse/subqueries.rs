@@ -176,8 +176,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// Whether each row of FROM that WHERE keeps is one of the query, or as good as one: how often
-    /// it is there does not matter.
+    /// Whether the query returns exactly the rows of FROM that satisfy WHERE, except that the
+    /// number of copies of a row may differ.
     pub(super) fn is_plain(&self, query: &SelectStmt) -> Result<bool, Refusal> {
         let is_distinct_on = query.distinct_clause.iter().any(|one| one.node.is_some());
         let targets = targets(query)?;
@@ -220,8 +220,8 @@ fn joins(
             let compared = compared(link, &targets, scope)?;
             let anti = |test| (JoinKind::Anti, all(Some(test)));
             match compared.is_equality {
-                // An equality is unknown of nulls alone. One by one these are looked up, and
-                // together they are not.
+                // An equality is null only if a side is null. Separate anti joins can each use a
+                // lookup; a single condition with OR could not.
                 Some((one, other)) => vec![
                     anti(compared.test),
                     anti(other.tested("IS NOT DISTINCT FROM NULL")),
@@ -256,7 +256,7 @@ struct QuantifiedTest {
     is_equality: Option<(Expression, Expression)>,
 }
 
-/// What is asked of each row of a subquery.
+/// The test that a quantified comparison applies to each row of its subquery.
 fn compared(
     link: &SubLink,
     targets: &[Expression],
@@ -328,7 +328,7 @@ fn link_of(condition: &Parsed) -> Option<(&SubLink, bool)> {
     }
 }
 
-/// Whether rows are kept by it, and not only compared with what it comes to.
+/// Whether the subquery is a condition (EXISTS, IN, ANY, ALL) and not a value.
 fn is_condition(link: &SubLink) -> bool {
     let test = link.testexpr.as_deref().and_then(|one| one.node.as_ref());
     let is_row = matches!(test, Some(NodeEnum::RowExpr(_)));

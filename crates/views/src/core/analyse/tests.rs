@@ -100,7 +100,7 @@ fn groups_have_keys_and_aggregates_once() {
 }
 
 #[test]
-fn what_is_not_covered_is_named() {
+fn an_unsupported_construct_is_named() {
     let queries = [
         "SELECT a FROM public.t LIMIT 2 + 2",
         "SELECT a, row_number() OVER w FROM public.t",
@@ -276,7 +276,7 @@ proptest! {
 
 /// Wherever the clock stands it is seen, or what shows it would be stale.
 #[test]
-fn the_clock_is_covered_in_where_alone() {
+fn the_clock_is_supported_in_where_only() {
     let at = "\"t\".a > (now() - 'PT1H'::interval)";
     for sql in [
         "SELECT a FROM public.t WHERE $",

@@ -19,14 +19,14 @@ fn a_word_is_found_where_it_was_written() {
 }
 
 #[test]
-fn the_same_word_is_told_by_its_turn() {
+fn a_repeated_word_is_located_by_its_occurrence() {
     let resolved = "SELECT max(t.a) AS max, max(t.b) OVER () AS over FROM t";
     let written = "select max(a) as max, max(b) over () as over from t";
     check(resolved, "max(t.b)", written, Some("max(b)"));
 }
 
 #[test]
-fn names_of_columns_are_mostly_the_servers() {
+fn column_names_added_by_the_server_are_ignored() {
     let resolved = "SELECT 'é'::text, random() AS random FROM t";
     check(
         resolved,
@@ -37,7 +37,7 @@ fn names_of_columns_are_mostly_the_servers() {
 }
 
 #[test]
-fn a_bracket_is_told_by_what_is_in_it() {
+fn a_bracket_is_located_by_its_content() {
     let resolved = "SELECT t.a FROM t WHERE (t.a > ( SELECT avg(t_1.a) AS avg FROM t t_1))";
     let written = "select a from t where a > (select avg(a) from t)";
     check(resolved, "( SELECT", written, Some("select avg"));
@@ -55,7 +55,7 @@ fn a_schema_need_not_have_been_written() {
 }
 
 #[test]
-fn what_is_not_certain_is_not_said() {
+fn an_ambiguous_position_is_none() {
     check(
         "SELECT random() AS random FROM t",
         "random()",

@@ -194,7 +194,7 @@ fn what_a_row_matches_is_counted_when_that_side_changes() {
 }
 
 #[test]
-fn groups_that_are_asked_again_are_looked_up_by_their_keys() {
+fn recomputed_groups_are_looked_up_by_their_keys() {
     let worst = "SELECT o.customer, max(o.day) AS day FROM public.orders AS o GROUP BY o.customer";
     check(
         worst,
@@ -331,7 +331,7 @@ fn what_is_compared_with_the_clock_is_looked_up_as_time_passes() {
 }
 
 #[test]
-fn what_a_recursion_comes_to_looks_up_the_tables_of_its_step() {
+fn rows_of_a_recursion_look_up_the_tables_of_its_step() {
     let sql = "WITH RECURSIVE r(id) AS (SELECT o.id FROM public.orders AS o UNION \
                SELECT l.part FROM r, public.lines AS l WHERE (l.order_id = r.id)) SELECT r.id FROM r";
     check(

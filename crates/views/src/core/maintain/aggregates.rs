@@ -1,4 +1,4 @@
-//! How aggregates are carried on by what changed, and what is kept of them for that.
+//! How aggregates are maintained by changes, and the columns that are stored for that.
 
 use std::collections::BTreeSet;
 

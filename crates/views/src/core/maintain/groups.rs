@@ -384,7 +384,7 @@ impl ReduceStage {
         ]
     }
 
-    /// Makes the table what `now` says, whatever it was: every group is asked again.
+    /// Makes the table equal to the groups of `now`, whatever it contains: recomputes every group.
     pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
         let mut with = Vec::new();
         let wanted = self.delta(now, &Delta::default(), false, &mut with);
@@ -397,8 +397,8 @@ impl ReduceStage {
         }
     }
 
-    /// What is to be there less what is there, group by group. They are brought together by GROUP
-    /// BY, which finds nulls and values that have no hash.
+    /// The new groups less the stored ones, group by group. They are matched by GROUP BY, which
+    /// handles nulls and values without a hash.
     fn difference(&self, wanted: &str) -> String {
         let mut keys = self.key.names();
         keys.extend(self.key.is_hashed.then(|| HASH.to_owned()));

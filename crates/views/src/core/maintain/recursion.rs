@@ -1,32 +1,32 @@
-//! Stages that keep all rows that come of some, and of what comes of these.
+//! Stages that store the rows of WITH RECURSIVE: initial rows and all rows derived from them.
 //!
-//! With `B` for the rows that a recursion begins with and `S(r)` for those that come of rows `r` in
-//! one step, what is kept is the least `R` with `R = B + S(R)`. A step takes its rows one by one
-//! (`S(r + q) = S(r) + S(q)`), so that all that changed is
+//! With `B` for the initial rows and `S(r)` for the rows that one step derives from rows `r`, the
+//! stage stores the least `R` with `R = B + S(R)`. A step is linear in the stage's own rows
+//! (`S(r + q) = S(r) + S(q)`), so that the changes are
 //!
 //! ```text
 //! ΔR = T + S_new(ΔR)    where T = ΔB + ΔS(R_old)
 //! ```
 //!
-//! the changes of the step being those of the tables in it. With UNION ALL rows are a multiset with
-//! weights, and this is a recursion itself. It may have to end where it does not by itself: what
-//! went in one place may have to go round in a circle that came in another. Then there are more
-//! rows than may be, and the stage is computed anew.
+//! where `ΔS` are the changes of the step by its other tables. With UNION ALL rows are a multiset
+//! with weights, and the formula is a recursive query itself. It may not terminate: rows removed in
+//! one place may circulate through a cycle added in another. Then there are more rows than allowed,
+//! and the stage is recomputed.
 //!
-//! With UNION a row is there once, and goes when nothing is left that it comes of. Rows of a circle
-//! come of each other, and how often a row comes of others does not say whether it is there. It is
-//! kept nevertheless, as the count of each row: with it everything is found by looking forward from
-//! what changed. In one statement
+//! With UNION a row exists once, and disappears with its last derivation. Rows of a cycle derive
+//! each other, so the number of derivations alone does not decide whether a row exists. It is
+//! stored nevertheless, as the count of each row: with it, all changes are found by following
+//! derivations forward from the changed rows. In one statement
 //!
-//! 1. *gone* is every row that may not be there any more: which came of something that went, or in
-//!    the old state of rows that are gone;
-//! 2. *less* is how often rows come of what is left, more than before: `T - S_new(gone)`;
-//! 3. *back* are those that are not left and come of what is left, by their counts, or of others
-//!    that are back, in the new state;
-//! 4. counts change by *less* and `S_new(back)`: a row whose count is 0 is not there any more.
+//! 1. *gone* is every row that may have to be deleted: derived from a removed row, or, in the old
+//!    state, from a row that is gone;
+//! 2. *less* is the change in derivations from rows that are not gone: `T - S_new(gone)`;
+//! 3. *back* is every row that is not stored, or is gone, and is derived from remaining rows, by
+//!    its count, or in the new state from rows that are back;
+//! 4. counts change by *less* and `S_new(back)`: a row whose count becomes 0 is deleted.
 //!
-//! Where values that are equal look different, which of them a UNION takes is open, and what comes
-//! of it: such a stage is computed anew, and what differs is written.
+//! If equal values may look different, the one that UNION keeps is arbitrary, and so are the rows
+//! derived from it: such a stage is recomputed, and the differences are written.
 
 use std::collections::BTreeMap;
 
@@ -180,7 +180,7 @@ impl RecursionStage {
         }
     }
 
-    /// All that comes of rows with weights, and these.
+    /// Rows with weights, and all rows derived from them.
     fn multiplied(
         &self,
         types: &Types,
@@ -197,8 +197,8 @@ impl RecursionStage {
         )
     }
 
-    /// All that comes of rows, each once, and these. A condition, behind a row called `d`, keeps
-    /// others out.
+    /// Rows and all rows derived from them, each once. Only rows `d` that satisfy `condition` are
+    /// included.
     fn closed(
         &self,
         types: &Types,
@@ -291,8 +291,8 @@ impl RecursionStage {
         union(blocks, &self.rows.columns)
     }
 
-    /// The columns of a row called `d`, of the types that they have: both parts of a recursion have
-    /// to have the same.
+    /// The columns of a row `d`, cast to their types: both parts of a recursive query must have the
+    /// same types.
     fn typed(&self, types: &Types) -> String {
         let columns = self.rows.columns.iter().map(|id| {
             let (name, found) = (stage_column(*id), &types[id]);
@@ -342,8 +342,8 @@ impl RecursionStage {
     }
 }
 
-/// The columns of a recursion that its step compares with others: what changed there looks up by
-/// these what it is joined with.
+/// The columns of a recursion that its step equates with columns of other tables: changes of those
+/// tables are joined with the stage by these.
 fn looked_up(input: &Node) -> Vec<ColumnId> {
     let mut scans = Vec::new();
     input.scans(&mut scans);

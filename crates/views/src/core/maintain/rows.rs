@@ -93,8 +93,8 @@ impl RowStage {
         }
     }
 
-    /// What changed, with what is [`expecting`]: `consolidated` has the columns of the stage, the
-    /// weight and these others.
+    /// The common table expression of the changes. `consolidated` has the columns of the stage, the
+    /// weight and the columns that `others` has values for.
     fn delta(&self, consolidated: &str, others: &[&str], expected: u64) -> String {
         let columns = self.columns.iter().map(|id| stage_column(*id));
         let nulls = columns.map(|name| self.table.null_of(&name));
@@ -113,9 +113,9 @@ impl RowStage {
         )
     }
 
-    /// What changed is put beside each other by key, in one pass and without a join: a row that
-    /// came and one that went are an update. Where there may be too many they are counted in the
-    /// same pass, and rows that took each other away stay in it, of no kind.
+    /// Groups the changes by key, in one pass and without a join: an added and a removed row of one
+    /// key are an update. If their number is limited, they are counted in the same pass, which then
+    /// keeps rows that cancel out, with kind 0.
     fn by_key(&self, types: &Types, key: &Key, from: &str, delta: &Delta<'_>) -> Statement {
         let list = self.list("");
         let limited = delta.limited(from);
@@ -152,7 +152,7 @@ impl RowStage {
         }
     }
 
-    /// What changes the table, of what is put beside each other, under a further condition.
+    /// The DELETE, UPDATE and INSERT of the changes by key, under a further condition.
     fn writes(&self, types: &Types, key: &Key, within: &str) -> [String; 3] {
         let table = &self.table.name;
         let list = self.list("");
@@ -186,9 +186,9 @@ impl RowStage {
         ]
     }
 
-    /// A row for each key of which something changed, with what came. Its kind is 1 where a row
-    /// came, 2 where one went, and 3 where both did: of one kind the planner expects few, and looks
-    /// for them by their keys.
+    /// A row for each key with changes, with its new values. Its kind is 1 if a row was added, 2 if
+    /// one was removed, and 3 if both: the planner expects few rows of one kind, and looks them up
+    /// by their keys.
     fn sided(&self, types: &Types, key: &Key, delta: &Delta<'_>) -> String {
         let came = format!("FILTER (WHERE d.{WEIGHT} > 0)");
         let went = format!("FILTER (WHERE d.{WEIGHT} < 0)");
@@ -275,7 +275,7 @@ impl RowStage {
         }
     }
 
-    /// The rows that came and those that went.
+    /// Writes rows that appeared and rows that disappeared to the sink, each once.
     fn told_once(&self, sink: &str) -> String {
         let list = self.list("");
         format!(

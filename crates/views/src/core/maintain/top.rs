@@ -153,7 +153,7 @@ impl TopKStage {
         }
     }
 
-    /// Takes the first of some rows, and remembers the last of these, under a condition.
+    /// Selects the first rows, and under a condition stores the last of them as the edge.
     fn filling(&self, rows: &str, condition: &str) -> [String; 3] {
         let (list, order, edge) = (self.list(), self.order(), &self.edge);
         let filled = self.filled();

@@ -4,11 +4,11 @@ use super::{Block, Generator};
 use crate::core::expression::Expression;
 use crate::core::tree::Node;
 
-/// So many pairs of what changed on both sides of a join are taken away from it one by one.
+/// Maximum number of pairs of change blocks of both sides that are subtracted one by one.
 pub const APART_MAX: usize = 4;
 
 impl Generator<'_> {
-    /// What changed among the rows of both sides that match.
+    /// The changes of an inner join.
     pub(super) fn changes_of_matches(
         &mut self,
         left: &Node,
@@ -24,7 +24,7 @@ impl Generator<'_> {
                 all.push(changes.and(before.clone()).filtered(condition));
             }
         } else if !of_left.is_empty() {
-            // No index finds rows of what is there and is not: so these are two.
+            // The rows before have no index: use the rows now, and subtract the changes.
             let now = self.rows_once(right);
             for changes in of_left {
                 all.push(changes.clone().and(now.clone()).filtered(condition));

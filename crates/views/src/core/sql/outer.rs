@@ -5,16 +5,16 @@ use crate::core::analyse::equal_part;
 use crate::core::expression::{ColumnId, Expression, Names, stage_column};
 use crate::core::tree::{JoinKind, Node};
 
-/// The number of a row.
+/// Column with the number of a row.
 const ROW: &str = "egret_row";
 
-/// How often it is there.
+/// Column with the number of copies of a row.
 const ROWS: &str = "egret_rows";
 
-/// How much it matches.
+/// Column with the number of current matches of a row.
 const NOW: &str = "egret_now";
 
-/// How much it matches of what changed.
+/// Column with the number of matches of a row among the changes.
 const MORE: &str = "egret_more";
 
 impl Generator<'_> {
@@ -45,8 +45,8 @@ impl Generator<'_> {
         Block::of(item, names, weighs.then_some(weight))
     }
 
-    /// What changed among the rows of `left` that match nothing in `right`, whose columns are null
-    /// then.
+    /// The changes of the rows of `left` without a match in `right`, extended by nulls for the
+    /// columns of `right`.
     pub(super) fn changes_of_unmatched(
         &mut self,
         left: &Node,
@@ -85,7 +85,7 @@ impl Generator<'_> {
         let rows = self.rows(left);
         let rows = self.named(&rows);
         let mut touched = self.exists(&changes, &rows.names, condition);
-        // The server can find rows by what changed where nothing but `=` is asked of them.
+        // The server can look rows up by the changes if the condition consists of equalities only.
         if let Some(equal) = equal_part(condition, &rows.names.keys().copied().collect()) {
             let equal = self.exists(&changes, &rows.names, &equal);
             touched = format!("{equal} AND {touched}");
@@ -106,7 +106,7 @@ impl Generator<'_> {
         }
     }
 
-    /// What changed, and how much of `right` it matched before that changed as well.
+    /// Changes, and SQL for the number of rows of `right` that each matched before its changes.
     pub(super) fn with_matches_before(
         &mut self,
         changes: Block,
@@ -120,9 +120,9 @@ impl Generator<'_> {
         (block, format!("{alias}.{NOW} - {alias}.{MORE}"))
     }
 
-    /// Rows for which something is true, each with how often it is there, how much of `right` it
-    /// matches, and how much of what changed there. The latter are counted in one join: each might
-    /// match any. The weight is the name by which these are known.
+    /// Rows that satisfy `only`, with the number of copies, of matches in `right`, and of matches
+    /// in the changes of `right`. The latter are counted by one join, as any row may match any
+    /// change. The `weight` of the result is the alias of these three columns.
     fn counted(
         &mut self,
         rows: &NamedSubquery,
@@ -162,7 +162,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Rows beside nulls of the types that the other side has.
+    /// Rows extended by nulls, with the types of the other side's columns.
     fn with_nulls(&mut self, rows: &NamedSubquery, other: &Node) -> Block {
         let others = self.rows(other);
         let nothing = self.named(&others);
@@ -219,7 +219,7 @@ impl Block {
     }
 }
 
-/// A list with more behind it.
+/// Joins items with commas, with one after the last.
 fn listed(list: &[String]) -> String {
     list.iter().map(|one| format!("{one}, ")).collect()
 }

@@ -1,28 +1,28 @@
-//! Rows for which something is true that the clock is in.
+//! Rows under a condition that depends on the clock (a temporal filter).
 //!
-//! With `σ_T` for the rows of which it is true at the moment `T`, a refresh at `T1` finds of rows
-//! `r` what the one before, at `T0`, left:
+//! With `σ_T` for the rows whose condition is true at time `T`, a refresh at `T1` after one at `T0`
+//! computes the changes of the filtered rows `r` as
 //!
 //! ```text
 //! Δ = σ_T0(Δr) + Σ over r_new of ([true at T1] - [true at T0]) · row
 //! ```
 //!
-//! The rows of the sum are those that a comparison in the condition can have changed for: between
-//! what it was compared with at `T0` and what it is at `T1`, where an index finds them. Either may
-//! be the later one: clocks are set back.
+//! The sum needs only rows for which a comparison with the clock may have changed: those whose
+//! value lies between the clock's side at `T0` and at `T1`, which an index finds. `T1` may be
+//! before `T0`, as clocks are set back.
 
 use super::{Block, Generator};
 use crate::core::expression::Expression;
 use crate::core::tree::Node;
 
-/// The moment at which a refresh asks, …
+/// SQL of the time of this refresh.
 pub(super) const NOW: &str = "now()";
 
-/// … and the one at which the refresh before it did.
+/// SQL of the time of the previous refresh.
 pub(super) const BEFORE: &str = "(SELECT clock FROM egret_frontier)";
 
 impl Generator<'_> {
-    /// What changed: what did of the rows that a node reads, and what time did.
+    /// The changes of a temporal filter: by changes of its input, and by the passage of time.
     pub(super) fn changes_of_recent(&mut self, input: &Node, node: &Node) -> Vec<Block> {
         let mut all = asked_at(self.changes(input), node, BEFORE);
         all.extend(passed(self.rows(input), node));
@@ -30,7 +30,7 @@ impl Generator<'_> {
     }
 }
 
-/// Those of some rows for which the condition of a node is true at a moment.
+/// Filters rows by the condition of a node at a point in time.
 pub(super) fn asked_at(rows: Vec<Block>, node: &Node, moment: &str) -> Vec<Block> {
     let Node::Recent {
         clock, condition, ..
@@ -43,7 +43,7 @@ pub(super) fn asked_at(rows: Vec<Block>, node: &Node, moment: &str) -> Vec<Block
     rows.map(|block| block.filtered(&condition)).collect()
 }
 
-/// The rows that came and went by themselves, of those that a node reads now.
+/// Changes by the passage of time among the current rows of a node's input.
 fn passed(rows: Vec<Block>, node: &Node) -> Vec<Block> {
     let Node::Recent {
         clock,

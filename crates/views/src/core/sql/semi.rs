@@ -5,7 +5,7 @@ use crate::core::expression::Expression;
 use crate::core::tree::{JoinKind, Node};
 
 impl Generator<'_> {
-    /// The rows of such a join as they are now.
+    /// The current rows of a semi or anti join.
     pub(super) fn semi_rows(
         &mut self,
         kind: JoinKind,
@@ -35,7 +35,7 @@ impl Generator<'_> {
         each.collect()
     }
 
-    /// What changed in such a join.
+    /// The changes of a semi or anti join.
     pub(super) fn changes_of_semi(
         &mut self,
         kind: JoinKind,

@@ -63,7 +63,7 @@ fn a_join_of_which_one_side_changed_has_one_term() {
 }
 
 #[test]
-fn a_join_of_which_both_sides_changed_takes_one_as_it_was() {
+fn a_join_with_changes_on_both_sides_reads_one_side_as_before() {
     check(
         JoinKind::Inner,
         [true, true],
@@ -75,7 +75,7 @@ fn a_join_of_which_both_sides_changed_takes_one_as_it_was() {
 }
 
 #[test]
-fn an_outer_join_has_what_matches_nothing_too() {
+fn an_outer_join_also_has_terms_for_unmatched_rows() {
     check(
         JoinKind::Left,
         [false, true],
@@ -86,7 +86,7 @@ fn an_outer_join_has_what_matches_nothing_too() {
 }
 
 #[test]
-fn what_time_changes_is_between_what_it_was_and_what_it_is() {
+fn the_passage_of_time_changes_rows_between_both_times() {
     let recent = Node::Recent {
         input: Box::new(Node::Scan {
             source: Source::Table(0),

@@ -45,7 +45,7 @@ fn few_changes_are_applied_and_many_are_not() {
 }
 
 #[test]
-fn refreshes_that_are_all_alike_tell_of_others() {
+fn equal_samples_give_a_line_through_the_base_cost() {
     let mut costs = CostModel::default();
     for _ in 0..100 {
         costs.learn(RefreshStrategy::Incremental, 1_000, 12.0);
@@ -57,7 +57,7 @@ fn refreshes_that_are_all_alike_tell_of_others() {
 
 /// The first had to make plans, another to wait for a lock.
 #[test]
-fn one_that_took_long_says_little() {
+fn an_outlier_has_little_influence() {
     let mut costs = CostModel::default();
     costs.learn(RefreshStrategy::Full, 0, 20.0);
     costs.learn(RefreshStrategy::Incremental, 1_700, 55.0);
@@ -76,7 +76,7 @@ fn one_that_took_long_says_little() {
 }
 
 #[test]
-fn what_is_far_slower_is_not_tried_again() {
+fn a_far_slower_strategy_is_not_retried() {
     let mut costs = CostModel::default();
     costs.learn(RefreshStrategy::Incremental, 1_700, 100.0);
     for _ in 0..100 {
@@ -86,7 +86,7 @@ fn what_is_far_slower_is_not_tried_again() {
 }
 
 #[test]
-fn a_mode_is_not_discussed() {
+fn an_explicit_mode_decides_the_strategy() {
     let mut costs = CostModel::default();
     costs.learn(RefreshStrategy::Full, 0, 1.0);
     let situation = |mode| CostInputs {
@@ -106,7 +106,7 @@ fn a_mode_is_not_discussed() {
 
 /// As after a start of Egret: nothing was seen yet.
 #[test]
-fn no_estimate_is_shown_before_one_was_seen() {
+fn no_estimate_is_reported_without_samples() {
     let situation = CostInputs {
         mode: Mode::Auto,
         changes: 3_000,

@@ -28,9 +28,9 @@ pub(super) struct RefreshBatch<'a> {
     client: &'a mut Client,
     statements: &'a mut Statements,
     request: RefreshRequest<'a>,
-    /// Advisory lock keys that exclude other refreshes, …
+    /// Advisory lock keys that exclude other refreshes of these views.
     keys: Vec<i64>,
-    /// … and whether these locks are held.
+    /// Whether the advisory locks are held.
     is_locked: bool,
     /// Time spent waiting for locks, in milliseconds.
     waited_ms: f64,

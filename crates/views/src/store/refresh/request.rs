@@ -16,9 +16,9 @@ pub struct RefreshRequest<'a> {
     pub costs: &'a BTreeMap<i64, CostModel>,
     /// Comparison and plans, in the same transaction.
     pub options: RefreshOptions,
-    /// When the refresh began, in milliseconds of Unix time, …
+    /// When the refresh began, in milliseconds of Unix time.
     pub at_ms: i64,
-    /// … and on the monotonic clock, for durations.
+    /// When the refresh began on the monotonic clock, for durations.
     pub begun: Instant,
     /// Reports that are kept of each view; none: this refresh is not recorded.
     pub history_max: Option<u32>,

@@ -23,9 +23,9 @@ pub(super) struct StatementRunner<'a> {
     pub memory_max: u64,
     /// Current `work_mem` in kB.
     pub work_mem_kb: u64,
-    /// Whether plans are collected, …
+    /// Whether the plans of statements are collected.
     pub is_explained: bool,
-    /// … and those of the statements that were executed.
+    /// Plans of the statements that were executed, if they are collected.
     pub plans: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a subquery compares with the outer row.
+//! Equalities of a subquery with the outer row.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AExprKind, Node as Parsed};
@@ -19,7 +19,7 @@ pub(super) struct CorrelationPair {
 }
 
 impl CorrelationPair {
-    /// A column of values that a subquery is computed by.
+    /// A column of the domain that a subquery is computed for.
     pub(super) fn given(column: ColumnId) -> Self {
         Self {
             inner: Expression::column(column),

@@ -1,4 +1,4 @@
-//! Groups of which something is asked again, and groups as they are to be.
+//! Recomputes groups with changes, and joins stored groups with their changes.
 
 use super::{RecomputeScope, ReduceStage};
 use crate::core::column_types::Types;
@@ -9,11 +9,11 @@ use crate::core::maintain::key::HASH;
 use crate::core::maintain::table::COUNT;
 use crate::core::sql::{Block, each};
 
-/// Whether a group was asked.
+/// Column that is true if a group was recomputed.
 const ASKED: &str = "egret_is_asked";
 
 impl ReduceStage {
-    /// The groups of which a value went that may have been at an end.
+    /// The groups from which a value was removed that may have been the extremum.
     pub(super) fn at_end(&self, types: &Types) -> String {
         let mut list: Vec<String> = self.key.names();
         list.extend(self.key.is_hashed.then(|| HASH.to_owned()));
@@ -35,7 +35,7 @@ impl ReduceStage {
         )
     }
 
-    /// The groups that are asked again as they are now. `now` are all rows.
+    /// The groups that are recomputed, from `now`, the current rows.
     pub(super) fn asked(&self, types: &Types, now: &[Block], asking: RecomputeScope) -> String {
         let of = match asking {
             RecomputeScope::AtEnds => "egret_at_end",
@@ -78,7 +78,7 @@ impl ReduceStage {
                 list.join(", ")
             )
         };
-        // Of the only group there is a row in any case.
+        // Without keys the aggregate query returns a row in any case.
         list.push(format!("(SELECT count(*) FROM {of}) > 0 AS {ASKED}"));
         for (aggregate, carried) in &self.aggregates {
             if *carried == AggregateMaintenance::Asked || carried.end().is_some() {
@@ -92,7 +92,7 @@ impl ReduceStage {
         format!("SELECT {} FROM ({rows}) AS a{group}", list.join(", "))
     }
 
-    /// What was there beside what is to be there.
+    /// Groups with changes: their stored values next to their new ones.
     pub(super) fn joined(&self, sources: &str, asking: RecomputeScope) -> String {
         let names = self.key.names().into_iter();
         let mut list: Vec<String> = names
@@ -147,7 +147,7 @@ impl ReduceStage {
         let shown = format!("SELECT {} FROM ({carried}) AS c", shown.join(", "));
         let seen = self.seen();
         let pairs = seen.iter().map(|name| {
-            // What a collation takes for equal looks different none the less.
+            // Compare as text: values that a collation takes for equal may look different.
             let text = |name: &str| format!("egret_shown.{name}::text COLLATE \"C\"");
             (text(name), text(&format!("egret_old_{name}")))
         });
