@@ -51,8 +51,8 @@ pub struct Histogram {
     pub schema: i8,
     /// Buckets around zero count what is at most so far from it.
     pub zero_threshold: f64,
-    /// What is in the bucket around zero; an integer histogram's is below 2^64, see
-    /// `zero_count_integer`.
+    /// Observations in the bucket around zero. An integer histogram has the exact number in the
+    /// integer counts below.
     pub zero_count: f64,
     /// All observations of a float histogram.
     pub count: f64,

@@ -47,7 +47,7 @@ pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
 /// The bits of the NaN that is an ordinary value.
 pub const NORMAL_NAN_BITS: u64 = 0x7ff8_0000_0000_0001;
 
-/// A number that was read from text: there, all that are none are the same one.
+/// Replaces any NaN by the ordinary one: text has only one spelling for it.
 pub fn number_of_text(value: f64) -> f64 {
     if value.is_nan() {
         f64::from_bits(NORMAL_NAN_BITS)

@@ -20,7 +20,7 @@ pub struct SeriesSamples {
 }
 
 impl SeriesSamples {
-    /// Takes everything out and keeps the memory.
+    /// Removes all samples and keeps the memory.
     pub fn clear(&mut self) {
         self.times_ms.clear();
         self.values.clear();

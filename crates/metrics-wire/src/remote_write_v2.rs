@@ -1,4 +1,4 @@
-//! Remote write 2.0: `io.prometheus.write.v2.WriteRequestV2`.
+//! Remote write 2.0: `io.prometheus.write.v2.Request`.
 //!
 //! Strings are in a table of the request; series refer to it, and those of series that are known
 //! were checked when they became known. References mean nothing in the next request, so that they

@@ -23,7 +23,7 @@ pub(crate) struct Annotations {
     notes: BTreeMap<(Severity, String), AnnotationPlace>,
 }
 
-/// Where something is said, and what is said beside the text.
+/// Position of an annotation, and details that are merged when its text occurs again.
 #[derive(Clone, Copy, Debug)]
 struct AnnotationPlace {
     position: Position,
@@ -112,7 +112,7 @@ impl Annotations {
         self.notes.is_empty()
     }
 
-    /// The texts of one gravity, with line and column in the query, by their positions.
+    /// The texts of one severity, with line and column in the query, by their positions.
     pub(crate) fn texts(&self, gravity: Severity, query: &str) -> Vec<String> {
         let prefix = match gravity {
             Severity::Warning => "PromQL warning",

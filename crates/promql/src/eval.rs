@@ -21,7 +21,7 @@ pub(crate) trait Consumer: Send {
     fn take(&mut self, env: &EvalContext<'_>, row: SeriesRow<'_>) -> Result<(), QueryError>;
 }
 
-/// A row on its way.
+/// A row that is passed to a consumer, with its series.
 pub(crate) struct SeriesRow<'a> {
     pub labels: &'a Labels,
     pub drop_name: bool,

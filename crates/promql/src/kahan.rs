@@ -95,7 +95,7 @@ impl KahanSum {
         self.sum + self.rest
     }
 
-    /// What it comes to for each of so many. Sum and rest are divided before they are added, as
+    /// The sum divided by a count. Sum and rest are divided before they are added, as
     /// Prometheus does.
     pub(crate) fn mean(self, count: f64) -> f64 {
         if self.sum.is_finite() {

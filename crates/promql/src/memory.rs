@@ -15,7 +15,7 @@ pub struct MemorySource {
     series: BTreeMap<Labels, SampleColumns>,
 }
 
-/// Where a time is, or belongs. Most samples come in order.
+/// Index of a time, or where to insert it. Most samples come in order.
 fn place(times: &[TimeMs], time: TimeMs) -> Result<usize, usize> {
     match times.last() {
         Some(last) if *last >= time => times.binary_search(&time),

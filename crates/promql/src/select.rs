@@ -64,7 +64,7 @@ impl<'a> EvalContext<'a> {
         })
     }
 
-    /// What is wanted of the newest sample within the look-back at each step.
+    /// Streams the selected part of the newest sample within the look-back at each step.
     pub(crate) fn stream_selector<C: Consumer, F: Fn() -> C + Sync>(
         &self,
         selector: &Selector,

@@ -8,7 +8,7 @@ use super::row::{Point, Row};
 use super::source::SampleColumns;
 use super::syntax::Position;
 
-/// Says what is to be said of a series' histograms, and where.
+/// Collects annotations about the histograms of a series at a position of the query.
 pub(crate) struct AnnotationSink<'a> {
     pub metric: &'a str,
     pub position: Position,

@@ -37,11 +37,11 @@ pub(crate) struct EngineInner {
     pub shards: OnceLock<Vec<Arc<ShardShared>>>,
     /// All blocks; known since the start.
     pub catalog: OnceLock<Arc<Catalog<Directory>>>,
-    /// Which replicas are listened to; known since the start, where there are any.
+    /// Elected replicas; set at the start if the labels of replicas are configured.
     pub elections: OnceLock<HaTracker>,
     /// How long samples are kept at most, in milliseconds; known since the start.
     pub keep_max_ms: OnceLock<i64>,
-    /// What the upkeep is asked to do; none when it has not begun, or ends.
+    /// Jobs for the maintenance thread; `None` before it starts and while it stops.
     pub jobs: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub stopping: AtomicBool,
@@ -53,7 +53,7 @@ pub(crate) struct EngineInner {
     pub queries: Arc<Semaphore>,
     /// Threads that help to answer queries; set at the start.
     pub query_threads: OnceLock<QueryThreads>,
-    /// Memory of requests, to be used again.
+    /// Buffers of earlier requests, for reuse.
     pub buffers: Mutex<Vec<Buffers>>,
 }
 
@@ -121,7 +121,7 @@ impl EngineInner {
         told.await.map_err(|_| why_ended())?
     }
 
-    /// Why a shard takes nothing in.
+    /// The error that ended a shard, or that the engine stops.
     pub(crate) fn why_ended(&self, shard: &ShardShared) -> SeriesError {
         shard
             .failure

@@ -102,14 +102,14 @@ impl WrittenSeriesV2<'_, '_> {
     }
 }
 
-/// What is after this number.
+/// Strips a varint; `None` if another number is there.
 fn after_varint(rest: &[u8], number: usize) -> Option<&[u8]> {
     let mut written = Vec::with_capacity(10);
     put_varint(&mut written, number as u64);
     rest.strip_prefix(&*written)
 }
 
-/// What is after a string with its key and length.
+/// Strips a string with its key and length; `None` if another is there.
 fn after_part<'k>(rest: &'k [u8], key: u8, text: &[u8]) -> Option<&'k [u8]> {
     match text {
         [] => Some(rest),

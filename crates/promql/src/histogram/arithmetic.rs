@@ -20,8 +20,7 @@ pub struct HistogramConflicts {
     pub reset_collision: bool,
 }
 
-/// Which of the two contradicting things were said of resets by the histograms that were put
-/// together.
+/// Which of the two contradicting reset hints the histograms of a sum had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResetConflict {
     reset: bool,

@@ -3,7 +3,7 @@
 use super::super::kahan::KahanSum;
 use super::{Bucket, FloatHistogram};
 
-/// What a quantile says about its histogram.
+/// How observations that are NaN affect a quantile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotNumbers {
     None,

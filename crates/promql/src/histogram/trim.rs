@@ -16,7 +16,7 @@ struct Cut {
     kept: TrimSide,
 }
 
-/// What is kept of a bucket: how many observations, and around which value they are taken to lie.
+/// The kept part of a bucket: number of observations, and the value they are taken to lie around.
 type Rest = (f64, f64);
 
 impl FloatHistogram {

@@ -71,7 +71,7 @@ impl<'a> WindowIndices<'a> {
         Self { indices, from, to }
     }
 
-    /// Those of the indices that, like the one before them, are in the window.
+    /// The indices in the window whose predecessor is in it, too.
     fn of(&mut self, window: &Range<usize>) -> &'a [usize] {
         let is = |at: usize, holds: &dyn Fn(usize) -> bool| {
             self.indices.get(at).is_some_and(|index| holds(*index))

@@ -51,7 +51,7 @@ impl RangeWindow<'_> {
         Some(self.values)
     }
 
-    /// Whether there are both numbers and histograms, which is said.
+    /// Whether there are both numbers and histograms; adds a warning if so.
     pub(super) fn is_mixed(&self, notes: &mut Annotations) -> bool {
         let mixed = !self.values.is_empty() && !self.histograms.is_empty();
         if mixed {

@@ -65,8 +65,8 @@ impl Budget {
         }
     }
 
-    /// Counts memory that is given back all at once, and checks as [`Budget::check`] does each time
-    /// that more is.
+    /// A closure that adds up memory and checks the sum as [`Budget::check`] does. The memory is
+    /// freed all at once.
     pub(crate) fn spending(&self) -> impl Fn(u64) -> Result<(), QueryError> {
         let spent = Cell::new(0_u64);
         move |bytes| {

@@ -110,7 +110,7 @@ pub(super) fn limits(config: &SeriesConfig) -> LabelLimits {
 
 /// Which of so many shards has the series with these labels.
 pub(crate) fn shard_of(labels: &Labels, shards: usize) -> usize {
-    // For ever: it says in which log a series is.
+    // Must never change: it decides in which log a series is.
     (xxh3_64(labels.as_key().as_bytes()) % shards as u64) as usize
 }
 
@@ -238,7 +238,7 @@ impl ShardedBatch {
         Ok(SampleTarget::Known(known.place(id)))
     }
 
-    /// Where samples of a series go whose key is not known.
+    /// The target of a series whose key is not in the table.
     ///
     /// # Errors
     /// Those of a key that is not made of labels.

@@ -30,14 +30,13 @@ pub struct Scope {
     pub end: TimeMs,
 }
 
-/// Series that are looked at before it is asked whether that may go on, and whether more are
-/// wanted.
+/// Series that are examined between two checks of the budget and the limit.
 const PIECE: usize = 1_024;
 
-/// What one that is found takes beside its text: about.
+/// Approximate memory of a result beside its text.
 const FOUND_BYTES: u64 = 64;
 
-/// The first of what is found, in order, and never more than are wanted.
+/// The first results in sorted order, never more than the limit.
 struct First<'a, T> {
     found: BTreeSet<T>,
     limit: usize,
@@ -72,7 +71,7 @@ impl<'a, T: Ord> First<'a, T> {
         FOUND_BYTES + (self.text_bytes)(one) as u64
     }
 
-    /// Notes one. It breaks off when none that comes after it in order is wanted.
+    /// Adds a result. Breaks off when neither it nor any later one in order is among the first.
     fn offer<Q>(&mut self, one: &Q) -> ControlFlow<()>
     where
         T: Borrow<Q>,

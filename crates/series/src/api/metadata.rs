@@ -11,7 +11,7 @@ use crate::engine::EngineInner;
 /// What is known of one metric: its name, and all that is said of it.
 pub type MetricMetadata = (Arc<str>, Vec<Arc<MetadataEntry>>);
 
-/// So much is noted together: a request of little else may say a lot.
+/// Descriptions that are stored together: a request of metadata alone may have many.
 const TOGETHER: usize = 10_000;
 
 /// What a request says of metrics, until it is noted.

@@ -87,7 +87,7 @@ pub struct Head {
     /// that numbers below `first` can be let go when a head is tidied.
     series: Vec<Option<Box<Slot>>>,
     first: u64,
-    /// Those that lived longer.
+    /// Series with numbers below those of the list above.
     old: HashMap<u64, Box<Slot>>,
     /// Memory of all samples, in bytes.
     sample_bytes: usize,
@@ -105,7 +105,7 @@ impl Head {
         self.first + self.series.len() as u64
     }
 
-    /// Numbers below this one are taken.
+    /// Marks all numbers below this one as used.
     pub(crate) fn skip_numbers(&mut self, next: u64) {
         while self.next_number() < next {
             if self.series.is_empty() {
@@ -161,14 +161,14 @@ impl Head {
         self.sample_bytes
     }
 
-    /// It is exact; were it not, samples would be written to blocks at another time, and no more.
+    /// Keeps `sample_bytes` exact. A drift would only shift the time of flushes.
     #[inline]
     fn grow(&mut self, grown: isize) {
         self.sample_bytes = self.sample_bytes.saturating_add_signed(grown);
     }
 
-    /// Takes samples in, and tells what became of those that were not [`AppendOutcome::InOrder`],
-    /// by their place in the batch.
+    /// Appends samples, and calls a closure with the index and outcome of each that was not
+    /// [`AppendOutcome::InOrder`].
     pub fn take(&mut self, samples: &SampleBatch, mut tell: impl FnMut(usize, AppendOutcome)) {
         for (at, (series, time_ms, value)) in samples.iter().enumerate() {
             let taken = self.take_one(series, time_ms, value);
@@ -189,7 +189,7 @@ impl Head {
         taken
     }
 
-    /// Takes a native histogram in.
+    /// Appends a native histogram.
     pub(crate) fn take_histogram(
         &mut self,
         series: u64,
@@ -260,7 +260,7 @@ impl Head {
         Some(slot.series)
     }
 
-    /// Gives back the memory of numbers that few series have, after many were removed.
+    /// Frees the memory of sparse number ranges after many series were removed.
     pub(crate) fn tidy(&mut self) {
         let mut sparse = 0;
         for (at, page) in self.series.chunks(TIDY_PAGE).enumerate() {

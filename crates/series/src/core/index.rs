@@ -20,7 +20,7 @@ use super::head::HeadSeries;
 /// New series that are gathered before they are worth a segment.
 pub(crate) const FRESH_MAX: usize = 1_024;
 
-/// So many segments of like size are merged.
+/// Number of segments of like size that are merged into one.
 const FAN: usize = 4;
 
 /// The index of a shard.
@@ -66,8 +66,8 @@ impl Index {
         self.state().fresh.len()
     }
 
-    /// What ought to be done now, if anything. New series are built into a segment when there are
-    /// at least so many.
+    /// The next job of index maintenance, if any. New series are built into a segment when there
+    /// are at least `fresh_min`.
     pub fn work(&self, fresh_min: usize) -> Option<IndexJob> {
         let state = self.state();
         if !state.fresh.is_empty() && state.fresh.len() >= fresh_min {
@@ -77,8 +77,7 @@ impl Index {
         Some(IndexJob::Merge(state.segments[at..].to_vec()))
     }
 
-    /// Does work and puts what came of it in the place of what it was made of. One does this at a
-    /// time.
+    /// Runs a job and replaces its inputs by the result. Only one thread may do so at a time.
     pub fn carry_out(&self, work: IndexJob) {
         match work {
             IndexJob::Build(fresh) => {
@@ -96,8 +95,7 @@ impl Index {
         }
     }
 
-    /// Leaves out series that are not wanted any more. One does this or [`Index::carry_out`] at a
-    /// time.
+    /// Removes the other series. Must not run at the same time as [`Index::carry_out`].
     pub fn retain(&self, wanted: impl Fn(&HeadSeries) -> bool) {
         let view = self.view();
         let kept = |segment: &Arc<Segment>| {
@@ -181,7 +179,7 @@ impl View {
         segments.chain(&self.fresh)
     }
 
-    /// Tells every name of a label, some more than once.
+    /// Calls a closure for every label name; some occur more than once.
     pub fn names(&self, mut tell: impl FnMut(&str)) {
         for segment in &*self.segments {
             segment.names().for_each(&mut tell);
@@ -191,7 +189,8 @@ impl View {
         }
     }
 
-    /// Tells every value of a label and how many series have it; some values more than once.
+    /// Calls a closure for every value of a label with its number of series; some values occur
+    /// more than once.
     pub fn values(&self, name: &str, mut tell: impl FnMut(&str, usize)) {
         for segment in &*self.segments {
             for (value, count) in segment.values(name) {

@@ -56,7 +56,7 @@ impl SampleBatch {
         self.series.is_empty()
     }
 
-    /// Forgets all of them and keeps the memory.
+    /// Removes all samples and keeps the memory.
     pub fn clear(&mut self) {
         self.series.clear();
         self.times_ms.clear();
@@ -72,7 +72,7 @@ impl SampleBatch {
         }
     }
 
-    /// Leaves out samples whose times are not wanted.
+    /// Keeps the samples whose times satisfy a predicate.
     pub fn retain(&mut self, wanted: impl Fn(TimeMs) -> bool) {
         let mut kept = 0;
         for at in 0..self.len() {
@@ -158,7 +158,7 @@ impl HistogramBatch {
         self.series.is_empty()
     }
 
-    /// Leaves out histograms whose times are not wanted.
+    /// Keeps the histograms whose times satisfy a predicate.
     pub fn retain(&mut self, wanted: impl Fn(TimeMs) -> bool) {
         let all = std::mem::take(self);
         for (series, time_ms, histogram) in all.iter().filter(|(_, time_ms, _)| wanted(*time_ms)) {

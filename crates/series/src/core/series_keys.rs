@@ -22,7 +22,7 @@ pub(crate) struct SeriesRef {
     pub number: u64,
 }
 
-/// A key that is known.
+/// Index of a key in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyId(u32);
 
@@ -31,15 +31,15 @@ const NONE: u32 = u32::MAX;
 /// Tables by the first bits of the hash: when one grows, only its own entries are moved.
 const TABLES: usize = 256;
 
-/// Keys that are remembered beside a series' own; others are read anew each time.
+/// Aliases kept for each series; further encodings are parsed in each request.
 const ALIASES_MAX: u8 = 8;
 
-/// The bytes of a key.
+/// Bytes by which a series is looked up.
 #[derive(Debug)]
 enum Bytes {
-    /// Those of the labels themselves.
+    /// The canonical bytes, which are those of the labels.
     Own(Labels),
-    /// Other bytes that say the same.
+    /// Another encoding of the same labels.
     Alias(Box<[u8]>),
 }
 
@@ -49,7 +49,7 @@ struct SeriesKey {
     place: SeriesRef,
     /// The key that came next the last time.
     next: AtomicU32,
-    /// Of a series' own key: how many others there are.
+    /// Number of aliases; counted at the canonical key.
     aliases: u8,
 }
 
@@ -145,7 +145,7 @@ impl SeriesKeyTable {
             .place
     }
 
-    /// The labels of a key that is a series' own; none of one that says the same in another way.
+    /// The labels of a canonical key; `None` for an alias.
     #[inline]
     pub(crate) fn own(&self, id: KeyId) -> Option<&Labels> {
         match &self.keys.get(id.0)?.bytes {

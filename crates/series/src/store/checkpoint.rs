@@ -156,7 +156,7 @@ impl Checkpoint {
     /// Reads the latest one of a directory, if there is any.
     ///
     /// # Errors
-    /// [`SeriesError::Io`], [`SeriesError::DecodeError`] and [`SeriesError::UnknownVersion`].
+    /// [`SeriesError::Io`], [`SeriesError::Malformed`] and [`SeriesError::UnknownVersion`].
     pub fn read<D: Disk>(disk: &D) -> Result<Option<Self>, SeriesError> {
         let Some(at) = list(disk)?.into_iter().max() else {
             return Ok(None);

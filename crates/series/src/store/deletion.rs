@@ -29,7 +29,7 @@ pub struct UnderWay {
     pub blocks: Vec<BlockId>,
 }
 
-/// Remembers a deletion, durably.
+/// Writes a deletion to its file, durably, before anything is deleted.
 ///
 /// # Errors
 /// [`SeriesError::Io`] and [`SeriesError::DiskFull`].
@@ -57,7 +57,7 @@ pub fn begin<D: Disk>(disk: &D, under_way: &UnderWay) -> Result<(), SeriesError>
 /// The deletion that is under way, if there is one.
 ///
 /// # Errors
-/// [`SeriesError::Io`] and [`SeriesError::DecodeError`].
+/// [`SeriesError::Io`] and [`SeriesError::Malformed`].
 pub fn under_way<D: Disk>(disk: &D) -> Result<Option<UnderWay>, SeriesError> {
     let read = || -> io::Result<Option<Vec<u8>>> {
         if !disk.list()?.iter().any(|name| name == NAME) {
@@ -89,7 +89,7 @@ fn decode(body: &[u8]) -> Result<UnderWay, DecodeError> {
     }
 }
 
-/// It is done.
+/// Removes the file of a finished deletion.
 ///
 /// # Errors
 /// [`SeriesError::Io`].

@@ -46,7 +46,7 @@ pub(crate) enum HaDecision {
 }
 
 impl HaTracker {
-    /// As settings say it; none when replicas are no matter.
+    /// Opens the tracker as configured; `None` if no labels of replicas are set.
     ///
     /// # Errors
     /// [`SeriesError::Invalid`] when settings contradict each other, and [`SeriesError::Io`].

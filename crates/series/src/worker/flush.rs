@@ -32,7 +32,7 @@ use crate::store::checkpoint::{Checkpoint, FlushWatermark};
 /// Series that a shard's thread is asked for at a time.
 const AT_ONCE: usize = 128;
 
-/// How often it is looked whether readers are gone.
+/// How often readers of earlier snapshots are polled.
 const READERS_PAUSE: Duration = Duration::from_millis(5);
 
 /// Runs a closure on the thread of a shard.
@@ -66,7 +66,7 @@ pub(crate) struct Flush<'a, D: Disk> {
     pub before: FlushWatermark,
     /// Called between pieces: may take its time, so that others get theirs.
     pub pause: &'a dyn Fn(Duration),
-    /// Tells what is done next; a test ends there.
+    /// Called with the name of the next step; a test can stop there by an error.
     pub step: &'a dyn Fn(&'static str) -> Result<(), SeriesError>,
 }
 
@@ -166,7 +166,7 @@ impl<D: Disk> Flush<'_, D> {
                 parts.flushed(&flushed, &mut next);
                 all.push((series.number, flushed));
                 match last {
-                    // It was let go, and came again before a restart.
+                    // The series was removed, and created again before a restart.
                     Some(labels) if *labels == series.labels => merge(&mut samples, &next),
                     _ => {
                         writers.push(last, &samples)?;

@@ -13,17 +13,17 @@ pub(crate) struct QueryThreads {
     free: AtomicUsize,
 }
 
-/// Some of them, which are free again when this is dropped.
+/// Threads that a query has reserved. They are idle again when this is dropped.
 struct ThreadGuard<'threads> {
     from: &'threads QueryThreads,
     count: usize,
 }
 
 impl QueryThreads {
-    /// So many of them, at least one.
+    /// Starts `count` threads, at least one.
     ///
     /// # Errors
-    /// Those of starting threads.
+    /// The operating system starts no more threads.
     pub(crate) fn start(count: usize) -> Result<Self, ThreadPoolBuildError> {
         let pool = ThreadPoolBuilder::new()
             .num_threads(count.max(1))
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_helpers_that_are_busy() {
+    fn a_query_does_not_wait_for_busy_threads() {
         let threads = QueryThreads::start(1).expect("a thread");
         let done = AtomicUsize::new(0);
         threads.run(2, &|_| {

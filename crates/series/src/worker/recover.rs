@@ -34,7 +34,7 @@ fn build_index(core: &Core) {
 /// unknown series: all of theirs are in blocks.
 ///
 /// # Errors
-/// [`SeriesError::Log`] and [`SeriesError::DecodeError`].
+/// [`SeriesError::Log`] and [`SeriesError::Malformed`].
 pub(crate) fn replay<L: Log>(
     log: &L,
     in_blocks: FlushWatermark,

@@ -83,7 +83,7 @@ pub struct Rules {
     inner: Arc<RulesInner>,
     /// Held while files are read and loops replaced.
     reloading: tokio::sync::Mutex<GroupStart>,
-    /// Tells again of alerts whose rules are no more.
+    /// Resends the notices of alerts whose rules were removed.
     telling_again: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -227,7 +227,7 @@ impl Rules {
         lock(&self.inner.loops).insert(name, one);
     }
 
-    /// Tells of alerts whose rules are no more, now and for a while.
+    /// Notifies receivers of alerts whose rules were removed, now and for a while.
     async fn tell_ended(&self, notices: Vec<AlertNotification>) {
         if notices.is_empty() {
             return;
@@ -301,7 +301,7 @@ fn read(patterns: &[String]) -> Result<Vec<GroupSpec>, Vec<String>> {
 }
 
 impl GroupLoop {
-    /// Has it end after the rule that is evaluated.
+    /// Asks the loop to end after the rule that is being evaluated.
     fn stop(&self) {
         // Without a receiver it has ended already.
         let _ = self.stop.send(true);
@@ -350,7 +350,7 @@ async fn tell_ended_again(inner: Arc<RulesInner>) {
 }
 
 impl RulesInner {
-    /// Tells of the alerts whose rules are no more. Whether some are to be told again.
+    /// Notifies receivers of alerts whose rules were removed. Returns whether some are due again.
     async fn tell_ended(&self) -> bool {
         let mut ended = self.ended.lock().await;
         let now = now_ms(&*self.clock);

@@ -33,7 +33,7 @@ pub(crate) struct ShardShared {
     pub head_bytes: AtomicU64,
     /// What they take in the log.
     pub log_bytes: AtomicU64,
-    /// Whether a series may be there twice: it was let go, and came again before a restart.
+    /// Whether a series may be in the head twice: removed, and created again before a restart.
     pub has_twins: AtomicBool,
     /// Why the shard has ended, unless it was stopped.
     pub failure: OnceLock<SeriesError>,

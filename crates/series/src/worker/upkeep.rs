@@ -39,14 +39,14 @@ const RETRY_PAUSE: Duration = Duration::from_secs(30);
 /// A job for the upkeep thread.
 pub(crate) type Job = Box<dyn FnOnce(&mut BlockMaintenance) + Send>;
 
-/// A shard, seen from here.
+/// What the maintenance thread needs of a shard.
 pub(crate) struct ShardHandle {
     pub shared: Arc<ShardShared>,
     /// Where its checkpoint is.
     pub disk: Directory,
     /// What blocks have of it.
     pub in_blocks: FlushWatermark,
-    /// What is to be written to blocks.
+    /// When which samples are due to be flushed.
     pub due: FlushSchedule,
     /// When it is tried again to write to blocks what is due, after that failed.
     pub retry_at: Option<Instant>,
@@ -61,9 +61,9 @@ pub(crate) struct BlockMaintenance {
     policy: Arc<Policy>,
     /// Jobs from other threads.
     jobs: Receiver<Job>,
-    /// What it was asked while it was merging blocks.
+    /// Jobs that arrived while blocks were merged.
     waiting: VecDeque<Job>,
-    /// When there was last nothing to be done with blocks.
+    /// When blocks last needed no compaction.
     tended_at: Option<Instant>,
     /// A deletion may have been begun and not finished: nothing else is done before it is.
     is_deleting: bool,
@@ -73,7 +73,7 @@ pub(crate) struct BlockMaintenance {
     failing: ConditionSet,
 }
 
-/// Whether what has failed is not tried again yet.
+/// Whether the retry of failed work is not due yet.
 fn rests(retry_at: Option<Instant>) -> bool {
     retry_at.is_some_and(|at| Instant::now() < at)
 }
@@ -305,7 +305,7 @@ impl BlockMaintenance {
         }
     }
 
-    /// What is done while blocks are merged, after so many bytes of samples.
+    /// Runs after every `bytes` bytes of merged samples: limits the rate, flushes, collects jobs.
     fn between(&mut self, bytes: u64, gives_way: bool) -> ControlFlow<()> {
         let rate = self.inner.config.merge_rate.bytes().max(1);
         let until = Instant::now() + Duration::from_secs_f64(bytes as f64 / rate as f64);

@@ -1,4 +1,4 @@
-//! Ticket of a write request: collects the outcomes of all shards that have a part of it.
+//! Acknowledgement of a write request: collects the outcomes of all shards with a part of it.
 
 use std::sync::{Arc, Mutex};
 
@@ -52,7 +52,7 @@ struct AckState {
 }
 
 impl WriteAck {
-    /// A ticket for a request of so many parts, and what tells when all are done.
+    /// An acknowledgement for a request of `parts` parts, and the receiver of its result.
     pub(crate) fn new(parts: usize) -> (Arc<Self>, oneshot::Receiver<WriteResult>) {
         let (tell, told) = oneshot::channel();
         let state = Mutex::new(AckState {
@@ -63,7 +63,7 @@ impl WriteAck {
         (Arc::new(Self { state }), told)
     }
 
-    /// One part is done, or has failed.
+    /// Records the outcome of one part. The last one completes the request.
     pub(crate) fn done(&self, outcome: WriteResult) {
         let mut state = lock(&self.state);
         state.left -= 1;

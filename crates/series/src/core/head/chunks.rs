@@ -14,14 +14,14 @@ use crate::core::chunk::{Appender, Chunk};
 /// Samples out of order that a series gathers before it makes a chunk of them.
 const LATE_MAX: usize = 256;
 
-/// What a series has: chunks in the order of time, and apart from them what came late.
+/// Samples of a series: chunks in the order of time, and separately those out of order.
 #[derive(Clone, Debug, Default)]
 pub struct SeriesChunks {
     /// Full chunks, then the open one.
     pub chunks: Vec<Chunk>,
     /// Samples of the first chunk that are in blocks, and so of no interest here.
     flushed: usize,
-    /// Apart, as most series have none of it.
+    /// Boxed, as most series have none.
     rare: Option<Box<OutOfOrderChunks>>,
 }
 
@@ -92,7 +92,7 @@ impl OutOfOrderChunks {
         }
     }
 
-    /// What of it may have samples from `start` to `end`, both included.
+    /// The parts that may have samples from `start` to `end`, both included.
     fn within(&self, start: TimeMs, end: TimeMs) -> Self {
         Self {
             late_chunks: self.late_chunks.clone(),
@@ -332,8 +332,8 @@ impl SeriesChunks {
         }
     }
 
-    /// Forgets what was flushed, of parts that have grown since; returns how many bytes of memory
-    /// this frees.
+    /// Releases what was flushed; the chunks may have grown since. Returns the bytes that this
+    /// frees.
     pub(super) fn release(&mut self, flushed: &FlushedRange) -> usize {
         let whole = flushed.chunks;
         let mut freed: usize = self.chunks[..whole].iter().map(Chunk::size_bytes).sum();
@@ -364,7 +364,7 @@ impl SeriesChunks {
         freed
     }
 
-    /// Takes samples out, and returns what goes on with the open chunk.
+    /// Deletes samples, and returns the appender of the last chunk that is left.
     pub(super) fn delete(&mut self, start: TimeMs, end: TimeMs) -> Option<Appender> {
         let is_kept = |time_ms: TimeMs| time_ms < start || time_ms > end;
         let in_order: Vec<_> = self
@@ -436,7 +436,7 @@ impl SeriesChunks {
     }
 }
 
-/// Makes chunks of ascending samples, and returns what goes on with the last one.
+/// Encodes ascending samples as chunks, and returns the appender of the last one.
 fn pack(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) -> Option<Appender> {
     let ((time_ms, value), rest) = samples.split_first()?;
     let mut appender = Appender::new(*time_ms, *value);

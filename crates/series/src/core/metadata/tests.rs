@@ -36,7 +36,7 @@ fn what_is_said_twice_is_there_once() {
 }
 
 #[test]
-fn nothing_is_not_kept() {
+fn empty_descriptions_are_not_stored() {
     let mut store = MetadataStore::new(10_000);
     assert!(store.add(Description::default(), 1).is_none());
     let unknown = Description {
@@ -48,7 +48,7 @@ fn nothing_is_not_kept() {
 }
 
 #[test]
-fn what_nobody_holds_or_says_makes_room() {
+fn unused_metadata_is_evicted_for_new() {
     let room_for_two = 2 * said("a", "one").bytes();
     let mut store = MetadataStore::new(room_for_two);
     let held = store.add(said("a", "one"), 0).expect("room");

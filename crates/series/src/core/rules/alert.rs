@@ -62,8 +62,8 @@ pub(super) struct Alert {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alerts {
     active: BTreeMap<Labels, Alert>,
-    /// Whether what was known before a restart has been looked for. Before, nothing is written or
-    /// told.
+    /// Whether the state from before a restart has been read. Until then no samples are written
+    /// and no receiver is notified.
     pub is_restored: bool,
 }
 
@@ -90,7 +90,8 @@ impl Alerts {
         states.max().unwrap_or(AlertState::Inactive)
     }
 
-    /// Takes the alerts whose condition holds at a time: raises, fires, resolves, forgets.
+    /// Updates all alerts by those whose condition holds at a time: they become pending, fire, are
+    /// resolved, or are removed.
     ///
     /// # Errors
     /// When more are active than the limit allows; then none is.
@@ -148,7 +149,7 @@ impl Alerts {
         Ok(())
     }
 
-    /// Its rule is no more: what fires has ended, what is pending never was.
+    /// Ends all alerts, as their rule was removed: firing ones are resolved, pending ones dropped.
     pub(crate) fn end(&mut self, at: TimeMs) {
         self.active
             .retain(|_, alert| alert.state != AlertState::Pending);
@@ -236,7 +237,7 @@ impl Alerts {
 }
 
 impl Alert {
-    /// Its condition does not hold at this time. Whether it is still to be remembered.
+    /// Updates an alert whose condition does not hold. Returns whether it is still kept.
     fn ends(&mut self, spec: &AlertSpec, at: TimeMs) -> bool {
         match self.state {
             AlertState::Pending => false,

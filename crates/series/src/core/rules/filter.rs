@@ -14,7 +14,7 @@ pub enum RuleType {
     Record,
 }
 
-/// Which rules are wanted. A list that is empty asks for nothing.
+/// Selects rules. An empty list is no condition.
 #[derive(Debug, Default)]
 pub struct RuleFilter {
     /// Only rules of this type.
@@ -31,18 +31,18 @@ pub struct RuleFilter {
     pub excludes_alerts: bool,
     /// Groups wanted at a time.
     pub groups_max: Option<usize>,
-    /// Where to go on: what the answer before said.
+    /// Token of the next page, as the previous page returned it.
     pub next: Option<String>,
 }
 
-/// What stands for a group in [`RuleFilter::next`].
+/// Token by which [`RuleFilter::next`] names a group.
 fn token(group: &GroupStatus) -> String {
     let name = format!("{};{}", group.file, group.name);
     format!("{:016x}", xxh3_64(name.as_bytes()))
 }
 
 impl RulesStatus {
-    /// Those of them that are wanted. Nothing comes back when the group to go on with is not there.
+    /// The groups and rules that a filter selects. `None` when the group of the page token is gone.
     pub fn select(self, filter: &RuleFilter) -> Option<Self> {
         let groups_max = filter.groups_max.unwrap_or(usize::MAX);
         let mut groups = self.groups.into_iter().peekable();

@@ -35,7 +35,7 @@ pub struct RuleGroup {
     spec: GroupSpec,
     schedule: Schedule,
     rules: Vec<RuleState>,
-    /// Series that rules wrote which are no more.
+    /// Series of removed rules, which need staleness markers.
     leftover: BTreeSet<Labels>,
     passes: u64,
     missed: u64,
@@ -117,7 +117,7 @@ impl RuleGroup {
         self.schedule
     }
 
-    /// Takes what a rule yielded at a time.
+    /// Applies the result of a rule: updates its alerts, and decides what to write and notify.
     pub(crate) fn settle(
         &mut self,
         rule: usize,
@@ -175,7 +175,7 @@ impl RuleGroup {
         settled
     }
 
-    /// How it went with the samples of a rule.
+    /// Records whether the samples of a rule were appended.
     pub(crate) fn appended(&mut self, rule: usize, outcome: Result<(), String>) {
         let running = &mut self.rules[rule];
         match outcome {
@@ -248,8 +248,8 @@ impl RuleGroup {
         }
     }
 
-    /// Goes on where the group of the same name was that this one takes the place of. What is to be
-    /// told: alerts of rules that are no more have ended.
+    /// Takes over the state of the group that this one replaces. Returns the notices of alerts
+    /// whose rules were removed.
     pub(crate) fn adopt(
         &mut self,
         mut old: RuleGroup,
@@ -275,8 +275,8 @@ impl RuleGroup {
         notices
     }
 
-    /// Its end, because it is no more: alerts that have ended are told, then markers end everything
-    /// it wrote.
+    /// Ends the group, as it was removed: notices of its ended alerts, and staleness markers for
+    /// all its series.
     pub(crate) fn retire(mut self, at: TimeMs, telling: NotifyOptions<'_>) -> GroupEvaluation {
         let rules = 0..self.rules.len();
         let notices = rules.flat_map(|rule| self.end(rule, at, telling)).collect();

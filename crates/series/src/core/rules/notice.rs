@@ -33,7 +33,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// That an alert fires, or that it does no more.
+/// A notification that an alert fires or is resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertNotification {
     /// Fingerprint of the alert's labels.
@@ -86,17 +86,17 @@ pub struct NotificationLog {
     told: BTreeMap<Fingerprint, (String, TimeMs)>,
 }
 
-/// A ledger forgets alerts of which nothing was due for so long, in milliseconds.
+/// A notification log forgets alerts without a due notification for so long, in milliseconds.
 const FORGOTTEN_AFTER_MS: i64 = 24 * 3_600_000;
 
 impl NotificationLog {
-    /// Of a receiver that has been told nothing.
+    /// An empty log: the receiver was not notified of anything yet.
     pub(crate) fn new(repeat_ms: Option<i64>) -> Self {
         let told = BTreeMap::new();
         Self { repeat_ms, told }
     }
 
-    /// Whether the receiver is to be told of it.
+    /// The key under which the receiver is due to be notified; `None` if it is not due.
     pub(crate) fn occasion(&self, notice: &AlertNotification) -> Option<NotificationKey> {
         let repeats = match self.repeat_ms {
             Some(repeat_ms) if repeat_ms > 0 && !notice.is_resolved => {
@@ -115,7 +115,7 @@ impl NotificationLog {
         }
     }
 
-    /// The receiver has been told.
+    /// Records that the receiver was notified.
     pub(crate) fn told(&mut self, notice: &AlertNotification, occasion: NotificationKey) {
         let entry = (occasion.key, notice.at);
         self.told.insert(notice.fingerprint, entry);

@@ -45,7 +45,7 @@ pub struct ScrapeResult {
     pub error: Option<String>,
 }
 
-/// What the scrapes of one target have left.
+/// State of a target between its scrapes: its series, and which of them are still exposed.
 #[derive(Debug)]
 pub struct Intake {
     target: Labels,
@@ -93,7 +93,7 @@ struct ScrapeCounts {
     added: u64,
 }
 
-/// Where it goes what is read of a page.
+/// Receives samples, counts and metadata while a page is read.
 struct PageSink<'a> {
     counts: &'a mut ScrapeCounts,
     samples: &'a mut Vec<NewSample>,
@@ -288,7 +288,7 @@ impl Intake {
     }
 }
 
-/// What tells series apart as their target writes them.
+/// Writes the key of a series: its labels as the target exposes them.
 fn write_key(labels: &TextLabels<'_>, key: &mut String) {
     key.clear();
     for (name, value) in labels {

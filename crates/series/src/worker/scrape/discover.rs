@@ -46,7 +46,7 @@ fn reload_error(problem: impl ToString) -> ReloadError {
 }
 
 impl Jobs {
-    /// Those of this program; of files, none yet.
+    /// The jobs of this program. Jobs of files are read by the first reload.
     pub(crate) fn new(own: &[OwnTarget], options: &ScraperOptions) -> Self {
         Self {
             jobs: Vec::new(),
@@ -60,7 +60,7 @@ impl Jobs {
         }
     }
 
-    /// All of them, those of this program first.
+    /// Configurations of all jobs, those of this program first.
     pub(crate) fn configs(&self) -> impl Iterator<Item = &ScrapeConfig> {
         let own = self.own.iter().map(|(_, job)| job);
         own.chain(&self.jobs).map(|job| &job.config)

@@ -38,8 +38,8 @@ pub(crate) struct Core {
     pub shared: Arc<ShardShared>,
     pub head: Head,
     pub known: Arc<RwLock<SeriesKeyTable>>,
-    /// Series that are being let go, and their numbers: they are not known any more, but still in
-    /// the head.
+    /// Series that are being removed, with their numbers: their keys are gone, but they are still
+    /// in the head.
     pub leaving: HashMap<Labels, u64>,
     /// The number that the log's next record gets.
     pub next: Seq,
@@ -181,7 +181,7 @@ impl Core {
         }
     }
 
-    /// Tells others how much there is.
+    /// Publishes the sizes of head and log to other threads.
     pub(crate) fn publish(&self) {
         let shared = &self.shared;
         let head_bytes = self.head.sample_bytes() as u64;
