@@ -162,7 +162,7 @@ fn parse_version(text: &str) -> Option<(String, u32)> {
 
 /// Where to look for the programs, and which version.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BinarySearchSpec {
+pub struct BinarySearchSpec {
     /// The directory of the setting `postgres.bin`, if set.
     pub configured: Option<PathBuf>,
     /// Where fetched releases are kept.
@@ -175,7 +175,7 @@ pub(crate) struct BinarySearchSpec {
 ///
 /// # Errors
 /// [`PostgresError`] that says what was tried and what to do.
-pub(crate) async fn provide(wanted: &BinarySearchSpec) -> Result<Binaries, PostgresError> {
+pub async fn provide(wanted: &BinarySearchSpec) -> Result<Binaries, PostgresError> {
     let major = wanted.major.unwrap_or(MAJOR);
     if let Some(directory) = &wanted.configured {
         let binaries = Binaries::examine(directory, Source::Configured)?;
@@ -317,7 +317,7 @@ fn on_machine() -> Vec<Binaries> {
 }
 
 /// Where fetched releases are kept when nothing else is configured.
-pub(crate) fn default_cache() -> PathBuf {
+pub fn default_cache() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return PathBuf::from("/var/cache/egret/postgres");
     }

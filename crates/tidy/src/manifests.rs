@@ -43,7 +43,10 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "egret-postgres",
         &["egret-base", "egret-linux", "egret-tls"],
     ),
-    ("egret-postgres-test", &["egret-base", "egret-postgres"]),
+    (
+        "egret-postgres-test",
+        &["egret-base", "egret-linux", "egret-postgres"],
+    ),
     (
         "egret-branches",
         &["egret-base", "egret-linux", "egret-state", "egret-postgres"],
