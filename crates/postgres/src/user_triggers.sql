@@ -9,7 +9,7 @@ JOIN pg_catalog.pg_class AS class ON class.oid = fired.tgrelid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 WHERE NOT fired.tgisinternal AND fired.tgparentid = 0
   AND (namespace.nspname = 'egret' OR class.relkind = 'v' OR routine.pronamespace = pg_catalog.to_regnamespace('egret'))
-  AND NOT (fired.tgname ~ '^egret_(before_)?(insert|update|delete|truncate)_[0-9]+$'
+  AND NOT (fired.tgname ~ '^egret_((before_)?(insert|update|delete|truncate)_[0-9]+|refuse_write(_row)?)$'
            AND routine.pronamespace IS NOT DISTINCT FROM pg_catalog.to_regnamespace('egret'))
 UNION ALL
 SELECT rule.tableoid, rule.oid,

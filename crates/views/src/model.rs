@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use egret_base::settings::{ConfigDuration, Value};
 
+use crate::core::expression::quoted;
+
 pub(crate) use limits::Limits;
 pub use maker::{Grants, MakerRights, ReadableViews, ViewFilter};
 
@@ -138,6 +140,13 @@ impl FromStr for Schedule {
                  expression with five fields, or `manual`"
             ))),
         }
+    }
+}
+
+impl ViewName {
+    /// Schema and name, quoted for SQL.
+    pub(crate) fn sql(&self) -> String {
+        format!("{}.{}", quoted(&self.schema), quoted(&self.name))
     }
 }
 

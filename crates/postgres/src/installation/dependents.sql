@@ -30,7 +30,7 @@ WITH RECURSIVE own (class, object) AS (
         ON depend.classid = 'pg_catalog.pg_rewrite'::regclass AND rule.oid = depend.objid
     WHERE depend.deptype IN ('a', 'i', 'P', 'S')
       AND (fired.oid IS NULL OR fired.tgisinternal
-           OR fired.tgname ~ '^egret_(before_)?(insert|update|delete|truncate)_[0-9]+$')
+           OR fired.tgname ~ '^egret_((before_)?(insert|update|delete|truncate)_[0-9]+|refuse_write(_row)?)$')
       AND coalesce(rule.rulename = '_RETURN', true)
 )
 SELECT DISTINCT
@@ -59,5 +59,5 @@ WHERE NOT EXISTS (SELECT FROM part AS other WHERE other.class = depend.classid A
                     AND rule.rulename = '_RETURN')
   AND guard.evtname IS DISTINCT FROM $7::text::name
   AND coalesce(NOT fired.tgisinternal, true)
-  AND coalesce(fired.tgname !~ '^egret_(before_)?(insert|update|delete|truncate)_[0-9]+$', true)
+  AND coalesce(fired.tgname !~ '^egret_((before_)?(insert|update|delete|truncate)_[0-9]+|refuse_write(_row)?)$', true)
 ORDER BY 1, 2

@@ -17,9 +17,8 @@ use super::requests::ResolvedQuery;
 use super::source_captures::capture_sources;
 use super::status::signature;
 use super::transaction_settings::SEARCH_PATH;
-use super::{immediate, rights, views_role};
+use super::{immediate, rights, views_role, write_guard};
 use crate::core::capture::CaptureOptions;
-use crate::core::expression::quoted;
 use crate::error::ViewsError;
 use crate::model::{FollowSettings, NewView};
 
@@ -127,21 +126,31 @@ pub(crate) async fn create_user_view(
         let index = built.index(columns)?;
         transaction.batch_execute(&index).await?;
     }
-    let name = format!(
-        "{}.{}",
-        quoted(&record.name.schema),
-        quoted(&record.name.name)
-    );
-    let shown = built.user_query();
     if record.shape.is_empty() {
-        let create = format!("CREATE VIEW {name} AS {shown}");
+        let create = format!(
+            "CREATE VIEW {} AS {}",
+            record.name.sql(),
+            built.user_query()
+        );
         rights::check_create(transaction, &record.name.schema).await?;
         let created = transaction.batch_execute(&create).await;
-        return created.map_err(|error| ViewsError::Query {
+        created.map_err(|error| ViewsError::Query {
             error,
             position: None,
-        });
+        })?;
+    } else {
+        replace_user_view(transaction, record, &built.user_query()).await?;
     }
+    write_guard::refuse_writes(transaction, record.id).await
+}
+
+/// Replaces the PostgreSQL view that users read.
+async fn replace_user_view(
+    transaction: &mut Transaction<'_>,
+    record: &Record,
+    shown: &str,
+) -> Result<(), ViewsError> {
+    let name = record.name.sql();
     let savepoint = transaction.transaction().await?;
     let replace = format!("CREATE OR REPLACE VIEW {name} AS {shown}");
     match savepoint.batch_execute(&replace).await {

@@ -4,7 +4,7 @@ use egret_postgres::migrate::{self, Migration, migrate};
 use egret_postgres::tokio_postgres::Client;
 
 use super::registry::IS_THERE;
-use super::{identity, rights, views_role};
+use super::{identity, rights, views_role, write_guard};
 use crate::error::ViewsError;
 
 /// The engine's part of schema `egret`.
@@ -37,12 +37,17 @@ const MIGRATIONS: &[Migration] = &[
         name: "bounds of requests",
         sql: include_str!("install/migration_7.sql"),
     },
+    Migration {
+        name: "write guard",
+        sql: include_str!("install/migration_8.sql"),
+    },
 ];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.
 pub async fn install(client: &mut Client) -> Result<(), ViewsError> {
     migrate(client, "views", MIGRATIONS).await?;
     identity::set_former_identities(client).await?;
+    write_guard::refuse_writes_to_former(client).await?;
     if views_role::runs_as_views(client).await? {
         client.batch_execute(ROLE).await?;
         rights::take_from_superusers(client).await?;

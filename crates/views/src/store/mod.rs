@@ -41,3 +41,4 @@ mod unions;
 mod view_status;
 mod view_storage;
 mod views_role;
+mod write_guard;

@@ -15,6 +15,7 @@ mod rights;
 mod sessions;
 mod two;
 mod watched;
+mod write_guard;
 
 use std::sync::Arc;
 use std::time::Duration;
