@@ -11,6 +11,7 @@ mod ctes;
 mod decorrelate;
 mod dependent_join;
 mod equalities;
+mod explicit_equality;
 mod expressions;
 pub(crate) mod facts;
 mod from;
@@ -30,10 +31,10 @@ mod windows;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use self::comparisons::refuse_bare_equality;
 use self::ctes::Cte;
 use self::dependent_join::DecorrelationDomain;
 pub use self::equalities::{Side, equal_part, equalities};
+pub(crate) use self::explicit_equality::with_explicit_equalities;
 pub use self::expressions::{parse_expression, text};
 use self::facts::Facts;
 use self::parse::parse;
@@ -50,7 +51,6 @@ use super::tree::{Aggregate, Node, Plan, Presentation, Source, Stage, StageConte
 pub(crate) fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
     refuse_reserved_names(sql)?;
     let query = parse(sql)?;
-    refuse_bare_equality(sql, facts)?;
     let mut analysis = Analysis {
         facts,
         next_column: 0,

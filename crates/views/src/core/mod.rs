@@ -16,6 +16,7 @@ pub mod memory;
 pub(crate) mod prune;
 pub mod refusal;
 pub mod renumber;
+pub(crate) mod rule_tree;
 pub mod scales;
 pub(crate) mod scheduling;
 pub mod size;

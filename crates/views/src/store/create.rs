@@ -7,7 +7,7 @@ use super::build::build;
 use super::change_sets::{self, FollowUpdate};
 use super::materialized_view::MaterializedView;
 use super::planned_view::{check_functions, check_whole, plan_query};
-use super::query_description::NameResolution;
+use super::query_description::{NameResolution, QueryDescription};
 use super::readable::describe_readable;
 use super::record::Record;
 use super::refreshable::Refreshable;
@@ -19,6 +19,7 @@ use super::status::signature;
 use super::transaction_settings::SEARCH_PATH;
 use super::{immediate, rights, views_role, write_guard};
 use crate::core::capture::CaptureOptions;
+use crate::core::refusal::Refusal;
 use crate::error::ViewsError;
 use crate::model::{FollowSettings, NewView};
 
@@ -42,6 +43,9 @@ pub async fn create(
     }
     let readable = &view.rights.readable;
     let described = describe_readable(&mut transaction, query, names, readable).await?;
+    if resolved.is_some() {
+        refuse_foreign_equality(&described)?;
+    }
     let located = |error: ViewsError| error.located(&described.canonical, &view.query);
     let plan = plan_query(&described, view.mode).map_err(located)?;
     transaction.batch_execute(SEARCH_PATH).await?;
@@ -93,6 +97,22 @@ pub async fn create(
         reads_views: described.has_views(),
         has_partitions: described.has_partitions(),
     })
+}
+
+/// Refuses a query that a session has resolved and that compares values of a type with an equality
+/// of its own by an operator that the server does not print: it is not known which one that was.
+///
+/// # Errors
+/// [`ViewsError::Refused`].
+fn refuse_foreign_equality(described: &QueryDescription) -> Result<(), ViewsError> {
+    if described.equality.is_foreign {
+        return Err(ViewsError::Refused(Refusal::of_every_mode(
+            "USING, NULLIF, IS DISTINCT FROM or CASE with a value, over a type with an equality of its own, in a query from SQL",
+            None,
+            "compare with `=`, or make the view by the API or the command line",
+        )));
+    }
+    Ok(())
 }
 
 /// Starts the retention of change sets of a new view, if that was requested.

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_postgres::tokio_postgres::{Row, Transaction};
 
+use super::bare_equality::{BareEquality, read_bare_equalities};
 use super::probe::probe;
 use super::query_description::{
     Column, Function, NameResolution, QueryDescription, ReadView, SourceTable,
 };
 use crate::core::analyse::facts::{Facts, Relation, RelationKind};
 use crate::core::analyse::parse::{MALFORMED, parse};
+use crate::core::analyse::with_explicit_equalities;
+use crate::core::refusal::Refusal;
 use crate::error::ViewsError;
 use crate::model::ViewName;
 
@@ -21,12 +24,40 @@ const COMPARING: [&str; 3] = ["count", "bool_or", "bool_and"];
 /// names of Egret's own statements.
 const TYPED: &str = "SET LOCAL search_path = public";
 
-/// Has the server resolve a query. Nothing of it remains.
+/// Has the server resolve a query. Nothing of it remains. Its comparisons are written with their
+/// operators where these are not PostgreSQL's own.
 ///
 /// # Errors
 /// [`ViewsError::Query`] if the server refuses the query; [`ViewsError::Unsupported`] for sources
 /// whose changes cannot be recorded.
 pub async fn describe(
+    transaction: &mut Transaction<'_>,
+    sql: &str,
+    names: NameResolution,
+) -> Result<QueryDescription, ViewsError> {
+    let described = describe_as_written(transaction, sql, names).await?;
+    if !described.equality.is_own {
+        return Ok(described);
+    }
+    let explicit = with_explicit_equalities(&described.canonical, &described.facts)
+        .map_err(ViewsError::Refused)?;
+    let types = |described: &QueryDescription| -> Vec<String> {
+        let columns = described.columns.iter();
+        columns.map(|column| column.sql_type.clone()).collect()
+    };
+    match describe_as_written(transaction, &explicit, names).await {
+        Ok(again) if !again.equality.is_own && types(&again) == types(&described) => Ok(again),
+        Ok(_) | Err(ViewsError::Query { .. }) => Err(ViewsError::Refused(Refusal::of_every_mode(
+            "USING, NULLIF, IS DISTINCT FROM or CASE with a value, over a type with an equality of its own,",
+            None,
+            "compare with `=`",
+        ))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Has the server resolve a query.
+async fn describe_as_written(
     transaction: &mut Transaction<'_>,
     sql: &str,
     names: NameResolution,
@@ -54,6 +85,7 @@ pub async fn describe(
         .map(|row| (row.get(0), row.get(1)))
         .collect();
     let functions = functions_of(&probing, &oids).await?;
+    let equalities = read_bare_equalities(&probing, &oids).await?;
     let untrusted_code = untrusted_code(&probing, &oids).await?;
     probing.rollback().await?;
     let mut described = QueryDescription {
@@ -66,20 +98,16 @@ pub async fn describe(
         read_views: read_views(&rows),
         has_untrusted_views: false,
         untrusted_code,
+        equality: equalities.get(&view).copied().unwrap_or_default(),
     };
     for row in &rows {
         let oid: u32 = row.get("oid");
         let of_relation = columns.remove(&oid).unwrap_or_default();
-        described.add(row, of_relation, keys.remove(&oid))?;
+        let equality = equalities.get(&oid).copied().unwrap_or_default();
+        described.add(row, of_relation, keys.remove(&oid), equality)?;
     }
     described.add_facts();
     Ok(described)
-}
-
-/// Whether values are compared by an operator that is not PostgreSQL's own.
-fn has_own_operator(column: &Column) -> bool {
-    let equality = column.equality.as_deref();
-    equality.is_some_and(|operator| !operator.starts_with("OPERATOR(pg_catalog."))
 }
 
 /// The result columns of a query.
@@ -200,8 +228,7 @@ impl QueryDescription {
         let row_sets = names(|function| function.gives_rows && !function.is_set);
         let has_collation = |column: &Column| column.collation.is_some() || column.has_own_equality;
         let mut columns = self.tables.iter().flat_map(|table| &table.columns);
-        self.facts.has_collations = columns.clone().any(has_collation);
-        self.facts.has_own_equality = columns.any(has_own_operator);
+        self.facts.has_collations = columns.any(has_collation);
         self.facts.aggregates = aggregates;
         self.facts.sets = sets;
         self.facts.row_sets = row_sets;
@@ -212,6 +239,7 @@ impl QueryDescription {
         row: &Row,
         columns: Vec<Column>,
         key: Option<Vec<String>>,
+        equality: BareEquality,
     ) -> Result<(), ViewsError> {
         let kind: String = row.get("kind");
         let (schema, name): (String, String) = (row.get("schema"), row.get("name"));
@@ -261,6 +289,7 @@ impl QueryDescription {
             not_null,
             exact,
             kind: kind_of,
+            has_bare_equality: equality.is_own,
         };
         self.facts.relations.insert((schema, name), relation);
         Ok(())

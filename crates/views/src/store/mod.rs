@@ -1,6 +1,7 @@
 //! Everything of views that is in PostgreSQL: the catalogue, the registry, the storage.
 
 pub mod advice;
+mod bare_equality;
 pub mod build;
 pub mod captures;
 mod catalog_fingerprint;

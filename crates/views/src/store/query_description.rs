@@ -1,5 +1,6 @@
 //! What the catalogue says of a query: its names, tables, functions and columns.
 
+use super::bare_equality::BareEquality;
 use crate::core::analyse::facts::{Facts, RelationKind};
 use crate::core::analyse::unordered;
 use crate::core::expression::quoted;
@@ -28,6 +29,8 @@ pub struct QueryDescription {
     /// A table that it reads, and a function of an untrusted role that an index, a constraint or
     /// statistics of the table call.
     pub untrusted_code: Option<(String, String)>,
+    /// How the query itself compares where the server prints no operator.
+    pub equality: BareEquality,
 }
 
 impl QueryDescription {

@@ -113,6 +113,11 @@ async fn resolve(
         Err(ViewsError::Query { .. }) => {
             describe(transaction, &record.query, NameResolution::Typed).await
         }
+        // An earlier version has stored the query without its operators.
+        Ok(described) if described.equality.is_foreign => {
+            let written = describe(transaction, &record.query, NameResolution::Typed).await;
+            Ok(written.unwrap_or(described))
+        }
         described => described,
     }
 }

@@ -7,6 +7,7 @@ mod clock;
 mod follow;
 mod guard;
 mod immediate;
+mod own_equality;
 mod published;
 mod recording;
 mod recursion;

@@ -108,15 +108,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "an aggregate of outer rows",
     ),
     (
-        "SELECT one.a FROM lettered AS one JOIN lettered AS other USING (l)",
-        "USING on a type with its own equality operator",
-    ),
-    (
-        "SELECT CASE l WHEN 'x' THEN 1 END AS c FROM lettered",
-        "CASE with a value on a type with its own equality operator",
-    ),
-    (
-        "SELECT l IS DISTINCT FROM 'x' AS c FROM lettered",
+        "SELECT c FROM spelled",
         "IS DISTINCT FROM on a type with its own equality operator",
     ),
 ];
@@ -131,6 +123,7 @@ async fn what_is_not_covered_is_refused_by_name() {
             "SET search_path = public;
              CREATE TABLE t (a int PRIMARY KEY, b timestamptz, j json);
              CREATE EXTENSION citext; CREATE TABLE lettered (a int PRIMARY KEY, l citext);
+             CREATE VIEW spelled AS SELECT l IS DISTINCT FROM 'x' AS c FROM lettered;
              CREATE TABLE guarded (a int); ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
              CREATE TABLE parts (a int) PARTITION BY RANGE (a);
              CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (9);

@@ -6,7 +6,6 @@ use pg_query::{NodeEnum, NodeRef};
 
 use super::dependent_join::OuterReference;
 use super::expressions::printed;
-use super::facts::Facts;
 use crate::core::expression::{Expression, quoted};
 use crate::core::refusal::Refusal;
 
@@ -66,10 +65,7 @@ pub(crate) fn tested(values: Vec<Expression>) -> impl Iterator<Item = OuterRefer
 
 /// Refuses constructs that the server prints without their equality operator, if a type has one of
 /// its own: parsed again, they would use another operator.
-pub(crate) fn refuse_bare_equality(sql: &str, facts: &Facts) -> Result<(), Refusal> {
-    if !facts.has_own_equality {
-        return Ok(());
-    }
+pub(crate) fn refuse_bare_equality(sql: &str) -> Result<(), Refusal> {
     let parsed = pg_query::parse(sql, pg_query::ParserOptions::default())
         .map_err(|error| Refusal::new("a query", -1, error.to_string()))?;
     let kinds = [

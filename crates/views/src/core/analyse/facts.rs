@@ -15,8 +15,6 @@ pub struct Facts {
     pub row_sets: BTreeSet<(Option<String>, String)>,
     /// Whether a column has a collation of its own: equality of its values is not known here then.
     pub has_collations: bool,
-    /// Whether a type's equality operator is not PostgreSQL's own.
-    pub has_own_equality: bool,
 }
 
 /// A table or view that a query names.
@@ -32,6 +30,9 @@ pub(crate) struct Relation {
     pub exact: BTreeSet<String>,
     /// The table or view definition behind it.
     pub kind: RelationKind,
+    /// Whether its definition compares by operators that are not PostgreSQL's own and are not
+    /// printed.
+    pub has_bare_equality: bool,
 }
 
 /// Where the rows of a relation come from.

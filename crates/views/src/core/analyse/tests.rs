@@ -17,6 +17,7 @@ fn facts() -> Facts {
         not_null: BTreeSet::new(),
         exact: BTreeSet::new(),
         kind,
+        has_bare_equality: false,
     };
     let named = |name: &str| ("public".to_owned(), name.to_owned());
     let view = RelationKind::View("SELECT t.a AS x FROM public.t WHERE t.b > 1".to_owned());

@@ -24,6 +24,7 @@ fn facts() -> Facts {
             not_null: BTreeSet::new(),
             exact: BTreeSet::new(),
             kind: RelationKind::Table(place),
+            has_bare_equality: false,
         };
         (("public".to_owned(), (*name).to_owned()), relation)
     });
