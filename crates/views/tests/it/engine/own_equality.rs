@@ -104,6 +104,7 @@ async fn a_repair_mends_definitions_of_earlier_versions() {
     rig.create(asked).await.unwrap();
     rig.run("UPDATE egret.view SET definition = ' SELECT id FROM public.u WHERE email IS DISTINCT FROM ''ADA@X.ORG''::public.citext'")
         .await;
+    rig.run("INSERT INTO u VALUES (9, 'ADA@x.org')").await;
     rig.refresh("v").await;
     let plain = rows(&rig.client, query).await;
     assert_ne!(rows(&rig.client, "TABLE v").await, plain);
