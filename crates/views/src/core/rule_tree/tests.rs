@@ -1,3 +1,5 @@
+//! Rules as PostgreSQL writes them, and the equalities that are found in them.
+
 use super::*;
 
 fn check(rule: &str, operators: &[u32], types: &[u32]) {
