@@ -22,7 +22,7 @@ pub(crate) struct BareEqualities {
 enum Tree {
     /// `{NAME :field value … :field value …}`
     Node(String, Vec<(String, Vec<Tree>)>),
-    /// `(…)`
+    /// A list of parts: `(…)`
     List(Vec<Tree>),
     Word(String),
 }
