@@ -114,6 +114,15 @@ pub async fn install(
     for statement in immediate.create_functions() {
         transaction.batch_execute(&statement).await?;
     }
+    for table in &immediate.tables {
+        let columns = table.captured.columns.iter();
+        let columns: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        let sql = "UPDATE egret.view_capture SET columns = $2::text[]::name[] \
+                   WHERE id = $1 AND columns IS DISTINCT FROM $2::text[]::name[]";
+        transaction
+            .execute(sql, &[&table.captured.id, &columns])
+            .await?;
+    }
     if record.owner == VIEWS_ROLE {
         // One that was dropped and is made again would be this session's.
         views_role::transfer_to_views_role(transaction, record.id).await?;

@@ -14,6 +14,7 @@ mod report;
 mod rights;
 mod sessions;
 mod two;
+mod unmaintained;
 mod watched;
 mod write_guard;
 
