@@ -9,6 +9,7 @@ mod guard;
 mod immediate;
 mod published;
 mod recording;
+mod recreated;
 mod recursion;
 mod report;
 mod rights;
