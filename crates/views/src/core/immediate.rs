@@ -66,8 +66,8 @@ const PLANNED_ROWS: u32 = 1_000;
 /// Transition tables of the three kinds of statements, in the order of `direct`.
 pub(crate) const SOURCES: [&[TransitionTable]; 3] = [&[NEW], &[OLD, NEW], &[OLD]];
 
-/// Condition that the view has been maintained and is not about to be recomputed: the stamp then has
-/// more than the place. A view for which it is false is only locked, so that a full refresh waits.
+/// Condition that the view has been maintained and is not about to be recomputed: the stamp then
+/// has more than the place. A view for which it is false is only locked, so that a full refresh waits.
 /// Before a statement `egret.view_is_live` is asked, which also looks into the catalogue.
 fn is_live(view: i64) -> String {
     format!(

@@ -266,6 +266,17 @@ pub async fn claim(client: &Client, views: &[i64]) -> Result<(), ViewsError> {
     Ok(())
 }
 
+/// Views in mode immediate that refuse to be read, without suspended ones.
+pub(crate) async fn list_unmaintained(
+    client: &Client,
+    statements: &mut Statements,
+) -> Result<Vec<i64>, ViewsError> {
+    let sql = "SELECT id FROM egret.view \
+               WHERE mode = 'immediate' AND state <> 'suspended' AND NOT egret.view_is_live(id)";
+    let rows = statements.query(client, sql, &[]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
 /// Stores that a refresh failed. A suspended view loses its snapshot, so that no changes are
 /// retained for it; it is rebuilt when it is resumed. The failure is counted unless it was that of
 /// a source.

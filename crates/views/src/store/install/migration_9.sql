@@ -73,7 +73,7 @@ DECLARE
     is_within boolean;
 BEGIN
     IF egret.view_is_live(view) THEN
-        -- Whoever has not written does not read the table, which a standby refuses.
+        -- A session that has not written does not read the unlogged table, which a standby refuses.
         IF pg_current_xact_id_if_assigned() IS NULL THEN
             RETURN true;
         END IF;

@@ -52,7 +52,11 @@ async fn make_database_again(rig: Rig, administrator: &Client) -> Rig {
 
 #[tokio::test]
 async fn views_of_a_database_that_is_made_again_are_told_of_changes() {
-    for (version, mode) in [(18, Mode::Incremental), (18, Mode::Immediate), (15, Mode::Auto)] {
+    for (version, mode) in [
+        (18, Mode::Incremental),
+        (18, Mode::Immediate),
+        (15, Mode::Auto),
+    ] {
         let administrator = TestDatabase::create(version).await.connect().await;
         let mut rig = Rig::new(version).await;
         for round in 0..3 {

@@ -1,5 +1,5 @@
-//! Views in mode immediate while no write maintains them: whoever reads one gets the rows of its
-//! query or an error, in every transaction.
+//! Views in mode immediate while no write maintains them: a reader gets the rows of the query or
+//! an error, in every transaction.
 
 use egret_postgres::tokio_postgres::error::SqlState;
 
@@ -286,4 +286,23 @@ async fn only_a_view_in_mode_immediate_refuses() {
     assert_eq!(read(&rig.client).await, Ok(true));
     rig.run("UPDATE egret.view SET snapshot = NULL").await;
     assert_eq!(read(&rig.client).await, REFUSED);
+}
+
+/// Readers that are refused wait for Egret to notice, so that is soon.
+#[tokio::test]
+async fn a_running_egret_rebuilds_a_view_that_is_refused_by_itself() {
+    let rig = Rig::with_sums(18, PARTITIONED).await;
+    rig.views.start().await.unwrap();
+    for statement in [
+        "ALTER TABLE t ATTACH PARTITION t2 FOR VALUES FROM (100) TO (200)",
+        "ALTER TABLE t DETACH PARTITION t2",
+        "ALTER TABLE u ALTER v TYPE int USING v + 1",
+    ] {
+        rig.run(statement).await;
+        eventually("the view is read again", async || {
+            read(&rig.client).await == Ok(true)
+        })
+        .await;
+    }
+    rig.views.stop().await;
 }
