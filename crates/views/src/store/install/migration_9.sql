@@ -1,49 +1,66 @@
 -- Views in mode immediate are exact or refuse to be read.
 
--- Of a table that a view in mode immediate reads: the columns that matter to it. A change of others does not.
+-- Of a table that a view in mode immediate reads: the columns that matter to it (a change of others does not), and the triggers that
+-- tell it of changes.
 ALTER TABLE egret.view_capture ADD COLUMN columns name[];
+ALTER TABLE egret.view_capture ADD COLUMN triggers name[];
 
 -- What of the catalogue decides whether the triggers of view $1, in mode immediate, tell it of every change of its tables: these and
--- their partitions, the columns that matter, the triggers, and the plain views that it reads. Row versions tell a change that was
--- taken back from none. Files are left out: TRUNCATE fires triggers, and VACUUM FULL and CLUSTER change no row.
+-- their partitions, the columns that matter, the triggers, and the plain views that it reads. A change writes a row version with a
+-- later xmin, so number and sum of these differ after it, also if it was taken back. Files are left out: TRUNCATE fires triggers, and
+-- VACUUM FULL and CLUSTER change no row. It is called for every query of the view and before every statement that changes its tables.
 CREATE FUNCTION egret.immediate_stamp(view bigint) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+    capture record;
+    inlined oid[] := (SELECT kept.inlined FROM egret.view AS kept WHERE kept.id = view);
+    members oid[] := '{}';
+    columns name[] := '{}';
+    triggers name[] := '{}';
+    level oid[];
 BEGIN
+    FOR capture IN
+        SELECT own.relation, own.columns, own.triggers
+        FROM egret.view_capture AS own
+        WHERE own.id IN (SELECT read.capture FROM egret.view_table AS read WHERE read.view = immediate_stamp.view)
+        ORDER BY own.id
+    LOOP
+        members := members || capture.relation;
+        columns := columns || capture.columns;
+        triggers := triggers || capture.triggers;
+    END LOOP;
+    level := members;
+    LOOP
+        level := ARRAY(SELECT part.inhrelid FROM pg_inherits AS part WHERE part.inhparent = ANY (level) ORDER BY part.inhrelid);
+        EXIT WHEN cardinality(level) = 0;
+        members := members || level;
+    END LOOP;
     RETURN (
-        WITH RECURSIVE member (oid, capture, columns) AS (
-            SELECT capture.relation, capture.id, capture.columns
-            FROM egret.view_capture AS capture
-            WHERE capture.id IN (SELECT read.capture FROM egret.view_table AS read WHERE read.view = immediate_stamp.view)
-            UNION ALL
-            SELECT part.inhrelid, member.capture, member.columns
-            FROM member JOIN pg_inherits AS part ON part.inhparent = member.oid
-        )
-        SELECT concat(
+        SELECT concat_ws('|', array_to_string(members, ','),
             -- A crash empties an unlogged table, and no trigger fires.
-            CASE WHEN bool_or(class.relpersistence = 'u') THEN egret.view_incarnation() END, '|',
-            string_agg(concat_ws(':', member.oid,
-                concat(class.relkind, class.relpersistence, class.relrowsecurity, class.relhassubclass),
-                (SELECT string_agg(concat(attribute.xmin, '+', definition.xmin), ' ' ORDER BY attribute.attname)
-                 FROM pg_attribute AS attribute
-                 LEFT JOIN pg_attrdef AS definition
-                     ON attribute.attgenerated <> '' AND definition.adrelid = member.oid AND definition.adnum = attribute.attnum
-                 WHERE attribute.attrelid = member.oid AND attribute.attname = ANY (member.columns)),
-                (SELECT string_agg(concat(above.inhparent, '+', above.xmin), ' ' ORDER BY above.inhparent)
-                 FROM pg_inherits AS above WHERE above.inhrelid = member.oid),
-                (SELECT string_agg(concat(fired.xmin, fired.tgenabled), ' ' ORDER BY fired.tgname)
-                 FROM pg_trigger AS fired
-                 WHERE fired.tgrelid = member.oid AND fired.tgname = ANY (ARRAY(
-                     SELECT concat('egret_', event, '_', member.capture)::name
-                     FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) AS event
-                     UNION ALL
-                     SELECT concat('egret_before_', event, '_', lpad(immediate_stamp.view::text, 12, '0'))::name
-                     FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) AS event)))
-            ), ',' ORDER BY member.oid), '|',
-            (SELECT string_agg(concat(rule.ev_class, '+', rule.xmin), ' ' ORDER BY rule.oid)
-             FROM pg_rewrite AS rule
-             WHERE rule.ev_class = ANY ((SELECT kept.inlined FROM egret.view AS kept WHERE kept.id = immediate_stamp.view)::oid[]))
-        )
-        FROM member LEFT JOIN pg_class AS class ON class.oid = member.oid
+            CASE WHEN count(*) FILTER (WHERE class.relpersistence = 'u') > 0 THEN egret.view_incarnation() END,
+            count(*), sum(class.oid::bigint) FILTER (WHERE class.relhassubclass), sum(class.oid::bigint) FILTER (WHERE class.relrowsecurity),
+            (SELECT concat(count(*), '+', sum(version::text::bigint))
+             FROM (
+                SELECT attribute.xmin FROM pg_attribute AS attribute
+                WHERE attribute.attrelid = ANY (members) AND attribute.attname = ANY (columns)
+                UNION ALL
+                SELECT definition.xmin FROM pg_attrdef AS definition
+                WHERE definition.adrelid = ANY (members) AND EXISTS (
+                    SELECT FROM pg_attribute AS computed
+                    WHERE computed.attrelid = definition.adrelid AND computed.attnum = definition.adnum
+                      AND computed.attgenerated <> '' AND computed.attname = ANY (columns))
+                UNION ALL
+                SELECT above.xmin FROM pg_inherits AS above WHERE above.inhrelid = ANY (members)
+                UNION ALL
+                SELECT fired.xmin FROM pg_trigger AS fired
+                WHERE fired.tgrelid = ANY (members) AND fired.tgname = ANY (triggers)
+                UNION ALL
+                SELECT rule.xmin FROM pg_rewrite AS rule WHERE rule.ev_class = ANY (inlined)
+             ) AS versions (version)))
+        FROM pg_class AS class
+        WHERE class.oid = ANY (members)
     );
 END
 $$;
@@ -52,7 +69,8 @@ COMMENT ON FUNCTION egret.immediate_stamp IS 'What decides whether every change 
 -- Whether view $1, in mode immediate, is maintained by every statement that changes its tables. Its stamp has the place (see
 -- egret.view_place) and what egret.immediate_stamp said when it was computed; the place alone while it is claimed to be computed anew.
 CREATE FUNCTION egret.view_is_live(view bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
     RETURN coalesce((
         SELECT kept.snapshot IS NOT NULL AND kept.state <> 'suspended'
@@ -67,7 +85,8 @@ COMMENT ON FUNCTION egret.view_is_live IS 'Whether a view in mode immediate is m
 
 -- Part of what users read of view $1 in mode immediate: an error where its rows are not those of its query.
 CREATE FUNCTION egret.require_live_view(view bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
     kept record;
     is_within boolean;

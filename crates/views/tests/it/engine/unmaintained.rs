@@ -306,3 +306,24 @@ async fn a_running_egret_rebuilds_a_view_that_is_refused_by_itself() {
     }
     rig.views.stop().await;
 }
+
+/// Its stamp is of another kind, so it is recomputed once.
+#[tokio::test]
+async fn a_view_of_an_earlier_version_refuses_from_its_next_refresh_on() {
+    for version in [18, 15] {
+        let rig = Rig::with_sums(version, TABLES).await;
+        let sql = "SELECT regexp_replace(pg_get_viewdef('sums'::regclass), 'WHERE [^W]*require_live_view.*$', '')";
+        let shown: String = rig.client.query_one(sql, &[]).await.unwrap().get(0);
+        rig.run(&format!(
+            "CREATE OR REPLACE VIEW sums AS {shown}; \
+             UPDATE egret.view SET stamp = split_part(stamp, ';', 1) || ';1;1:1:1'"
+        ))
+        .await;
+        rig.run("UPDATE t SET g = g + 1").await;
+        assert_eq!(read(&rig.client).await, Ok(false));
+        assert_eq!(rig.refresh("sums").await.outcome, "full");
+        assert_eq!(read(&rig.client).await, Ok(true));
+        rig.run("UPDATE egret.view SET snapshot = NULL").await;
+        assert_eq!(read(&rig.client).await, REFUSED);
+    }
+}
