@@ -67,7 +67,8 @@ const PLANNED_ROWS: u32 = 1_000;
 pub(crate) const SOURCES: [&[TransitionTable]; 3] = [&[NEW], &[OLD, NEW], &[OLD]];
 
 /// Condition that the view has been maintained and is not about to be recomputed: the stamp then
-/// has more than the place. A view for which it is false is only locked, so that a full refresh waits.
+/// has more than the place. A view for which it is false is only locked, so that a full refresh
+/// waits.
 /// Before a statement `egret.view_is_live` is asked, which also looks into the catalogue.
 fn is_live(view: i64) -> String {
     format!(
