@@ -196,7 +196,7 @@ impl Immediate {
     fn note_unmaintained(&self) -> String {
         format!(
             "UPDATE egret.view SET snapshot = NULL, state = CASE state WHEN 'active' THEN 'new' ELSE state END, \
-             reason = 'a table that it reads was altered' WHERE id = {} AND snapshot IS NOT NULL AND strpos(stamp, ';') > 0;\n",
+             reason = 'a table that it reads was altered or restored' WHERE id = {} AND snapshot IS NOT NULL AND strpos(stamp, ';') > 0;\n",
             self.view
         )
     }
