@@ -21,7 +21,7 @@ WITH own AS (
     ('document_subscription', '{tenant_id,name,collection_id,kind,target,position,created_at}'),
     ('document_feed', '{position,epoch,group_id,is_relaxed,at,kinds,tenants,collections,ids,versions}'),
     ('view', '{id,schema,name,query,definition,inlined,settings,owner,mode,indexes,schedule,shape,state,reason,failures,snapshot,stamp,fresh_at,created_at,changes_kept_ms,sequence,queue,clock}'),
-    ('view_capture', '{id,relation,view,is_unlogged,segment}'),
+    ('view_capture', '{id,relation,view,is_unlogged,segment,columns,triggers}'),
     ('view_table', '{view,place,name,columns,capture,reads}'),
     ('view_statement', '{view,xid,id,open,has_pending}'),
     ('view_refresh', '{view,at,outcome,why,snapshot,changes,added,changed,removed,took_ms,waited_ms,applied_ms,error,plans}'),

@@ -315,6 +315,12 @@ impl TableCapture {
         (EVENTS.len() * self.functions().len()) as i64
     }
 
+    /// Names of the triggers on a table, not quoted.
+    pub(crate) fn trigger_names(&self) -> Vec<String> {
+        let triggers = self.triggers().into_iter();
+        triggers.map(|(_, _, name, _)| name).collect()
+    }
+
     /// The triggers of a table: timing, event, name and function.
     fn triggers(&self) -> Vec<(&'static str, &'static str, String, String)> {
         let mut all = Vec::new();
@@ -323,10 +329,10 @@ impl TableCapture {
             if let Some(view) = self.view {
                 // Triggers fire in the order of their names: so views are locked in the same order
                 // on every table.
-                let name = quoted(&format!("egret_before_{on}_{view:012}"));
+                let name = format!("egret_before_{on}_{view:012}");
                 all.push(("BEFORE", event, name, before(view)));
             }
-            let name = quoted(&format!("egret_{on}_{}", self.id));
+            let name = format!("egret_{on}_{}", self.id);
             all.push(("AFTER", event, name, self.function()));
         }
         all
@@ -339,6 +345,7 @@ impl TableCapture {
         let (old, new) = (OLD.name, NEW.name);
         let mut all = Vec::new();
         for (when, event, name, function) in self.triggers() {
+            let name = quoted(&name);
             let rows = match (when, event) {
                 ("AFTER", "INSERT") => format!("REFERENCING NEW TABLE AS {new}"),
                 ("AFTER", "UPDATE") => format!("REFERENCING OLD TABLE AS {old} NEW TABLE AS {new}"),
@@ -357,7 +364,8 @@ impl TableCapture {
 
     pub(crate) fn drop_triggers(&self, on: &str) -> Vec<String> {
         let triggers = self.triggers().into_iter();
-        let drop = triggers.map(|(_, _, name, _)| format!("DROP TRIGGER IF EXISTS {name} ON {on}"));
+        let drop = triggers
+            .map(|(_, _, name, _)| format!("DROP TRIGGER IF EXISTS {} ON {on}", quoted(&name)));
         drop.collect()
     }
 

@@ -14,7 +14,9 @@
 //! becomes ever slower to find. The next transaction removes these rows.
 //!
 //! An error in the view does not fail the user's statement: the view is marked, and Egret
-//! recomputes it.
+//! recomputes it. So does a statement that finds the view unmaintained (`egret.view_is_live`):
+//! claimed to be recomputed, or its tables altered in a way that fires no trigger. The function
+//! `egret.require_live_view` refuses reads of such a view, in every transaction.
 
 use postgres_protocol::escape::escape_literal;
 
@@ -64,8 +66,10 @@ const PLANNED_ROWS: u32 = 1_000;
 /// Transition tables of the three kinds of statements, in the order of `direct`.
 pub(crate) const SOURCES: [&[TransitionTable]; 3] = [&[NEW], &[OLD, NEW], &[OLD]];
 
-/// Condition that the view fits its query and is not about to be recomputed: the stamp then has
-/// more than the place. A view for which it is false is only locked, so that a full refresh waits.
+/// Condition that the view has been maintained and is not about to be recomputed: the stamp then
+/// has more than the place. A view for which it is false is only locked, so that a full refresh
+/// waits.
+/// Before a statement `egret.view_is_live` is asked, which also looks into the catalogue.
 fn is_live(view: i64) -> String {
     format!(
         "coalesce((SELECT kept.snapshot IS NOT NULL AND strpos(kept.stamp, ';') > 0 \
@@ -164,7 +168,7 @@ impl Immediate {
              RETURN NULL;\n\
              END IF;\n\
              LOCK TABLE {lock} IN EXCLUSIVE MODE;\n\
-             IF NOT {is_live} THEN\nRETURN NULL;\nEND IF;\n\
+             IF NOT egret.view_is_live({view}) THEN\n{unmaintained}RETURN NULL;\nEND IF;\n\
              {last}\
              IF NOT FOUND THEN\n\
              DELETE FROM egret.view_statement AS step WHERE step.ctid = ANY (ARRAY( \
@@ -177,7 +181,7 @@ impl Immediate {
              END",
             message = escape_literal(&message),
             lock = lock(view),
-            is_live = is_live(view),
+            unmaintained = self.note_unmaintained(),
             last = self.last_step(),
             step = self.step(
                 "coalesce(egret_open, 0) + 1",
@@ -185,6 +189,16 @@ impl Immediate {
             ),
         );
         function(&format!("{}() RETURNS trigger", before(view)), &body)
+    }
+
+    /// Has a view that was maintained until its tables were altered recomputed, even if the
+    /// alteration is taken back: what this transaction writes is not applied to the view.
+    fn note_unmaintained(&self) -> String {
+        format!(
+            "UPDATE egret.view SET snapshot = NULL, state = CASE state WHEN 'active' THEN 'new' ELSE state END, \
+             reason = 'a table that it reads was altered or restored' WHERE id = {} AND snapshot IS NOT NULL AND strpos(stamp, ';') > 0;\n",
+            self.view
+        )
     }
 
     /// The trigger function after a statement. Settings are applied where errors are caught: one

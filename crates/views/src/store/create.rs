@@ -17,7 +17,7 @@ use super::requests::ResolvedQuery;
 use super::source_captures::capture_sources;
 use super::status::signature;
 use super::transaction_settings::SEARCH_PATH;
-use super::{immediate, rights, views_role, write_guard};
+use super::{immediate, read_guard, rights, views_role, write_guard};
 use crate::core::capture::CaptureOptions;
 use crate::core::refusal::Refusal;
 use crate::error::ViewsError;
@@ -82,6 +82,7 @@ pub async fn create(
     }
     let reads = capture_sources(&transaction, &record, &built, &described, recording).await?;
     create_user_view(&mut transaction, &record, &built).await?;
+    read_guard::set_read_guard(&transaction, &record, &built).await?;
     registry::set_shape(&transaction, id, &built.shape(), built.has_clock).await?;
     if record.is_of_another {
         rights::transfer_ownership(&transaction, &record, &built, &reads).await?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
 use super::materialized_view::MaterializedView;
@@ -113,6 +114,14 @@ pub async fn install(
     };
     for statement in immediate.create_functions() {
         transaction.batch_execute(&statement).await?;
+    }
+    for table in &immediate.tables {
+        let columns = table.captured.columns.iter();
+        let columns: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        let triggers = table.captured.trigger_names();
+        let sql = "UPDATE egret.view_capture SET columns = $2::text[]::name[], triggers = $3::text[]::name[] WHERE id = $1";
+        let values: [&(dyn ToSql + Sync); 3] = [&table.captured.id, &columns, &triggers];
+        transaction.execute(sql, &values).await?;
     }
     if record.owner == VIEWS_ROLE {
         // One that was dropped and is made again would be this session's.

@@ -41,6 +41,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "write guard",
         sql: include_str!("install/migration_8.sql"),
     },
+    Migration {
+        name: "read guard",
+        sql: include_str!("install/migration_9.sql"),
+    },
 ];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.

@@ -22,6 +22,7 @@ mod owner_functions;
 mod planned_view;
 mod probe;
 pub(crate) mod query_description;
+mod read_guard;
 mod readable;
 pub(crate) mod record;
 pub mod refresh;

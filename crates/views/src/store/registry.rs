@@ -234,27 +234,47 @@ pub(crate) async fn set_columns(
     view: i64,
     columns: &[String],
 ) -> Result<(), ViewsError> {
-    let sql = "WITH changed AS (UPDATE egret.view_table AS read SET columns = now.columns \
+    let sql = format!(
+        "WITH changed AS (UPDATE egret.view_table AS read SET columns = now.columns \
                FROM unnest($2::text[]) WITH ORDINALITY AS now (columns, place) \
                WHERE read.view = $1 AND read.place = now.place - 1 AND read.columns <> now.columns RETURNING 1) \
-               UPDATE egret.view SET snapshot = NULL WHERE id = $1 AND EXISTS (SELECT FROM changed)";
-    client.execute(sql, &[&view, &columns]).await?;
+               UPDATE egret.view SET snapshot = NULL, {UNMAINTAINED} WHERE id = $1 AND EXISTS (SELECT FROM changed)"
+    );
+    client.execute(&sql, &[&view, &columns]).await?;
     Ok(())
 }
+
+/// The state of a view whose snapshot is removed: one in mode immediate refuses to be read.
+const UNMAINTAINED: &str =
+    "state = CASE WHEN mode = 'immediate' AND state = 'active' THEN 'new' ELSE state END";
 
 /// Claims changes for views that are about to be rebuilt: what commits from here on is retained for
 /// them.
 pub async fn claim(client: &Client, views: &[i64]) -> Result<(), ViewsError> {
-    // Before the rebuild: an incarnation detects whether unlogged tables lose the changes from here
-    // on.
+    // Before the rebuild: an incarnation detects whether unlogged tables lose their rows from here
+    // on: recorded changes, or those that a view in mode immediate reads.
     let sql = "INSERT INTO egret.view_incarnation (is_only) \
-               SELECT true WHERE EXISTS (SELECT FROM egret.view_capture WHERE is_unlogged) ON CONFLICT DO NOTHING";
-    client.execute(sql, &[]).await?;
-    // Only the place remains of the stamp; it says which server the snapshot is of.
-    let sql = "UPDATE egret.view SET snapshot = pg_current_snapshot(), stamp = pg_catalog.split_part(stamp, ';', 1) \
-               WHERE id = ANY ($1) AND state <> 'suspended'";
+               SELECT true WHERE EXISTS (SELECT FROM egret.view_capture WHERE is_unlogged) \
+               OR EXISTS (SELECT FROM egret.view WHERE id = ANY ($1) AND mode = 'immediate') ON CONFLICT DO NOTHING";
     client.execute(sql, &[&views]).await?;
+    // Only the place remains of the stamp; it says which server the snapshot is of.
+    let sql = format!(
+        "UPDATE egret.view SET snapshot = pg_current_snapshot(), stamp = pg_catalog.split_part(stamp, ';', 1), {UNMAINTAINED} \
+         WHERE id = ANY ($1) AND state <> 'suspended'"
+    );
+    client.execute(&sql, &[&views]).await?;
     Ok(())
+}
+
+/// Views in mode immediate that refuse to be read, without suspended ones.
+pub(crate) async fn list_unmaintained(
+    client: &Client,
+    statements: &mut Statements,
+) -> Result<Vec<i64>, ViewsError> {
+    let sql = "SELECT id FROM egret.view \
+               WHERE mode = 'immediate' AND state <> 'suspended' AND NOT egret.view_is_live(id)";
+    let rows = statements.query(client, sql, &[]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Stores that a refresh failed. A suspended view loses its snapshot, so that no changes are
@@ -282,8 +302,8 @@ pub(crate) async fn request_rebuild(
     client: &impl GenericClient,
     view: i64,
 ) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view SET snapshot = NULL WHERE id = $1";
-    client.execute(sql, &[&view]).await?;
+    let sql = format!("UPDATE egret.view SET snapshot = NULL, {UNMAINTAINED} WHERE id = $1");
+    client.execute(&sql, &[&view]).await?;
     Ok(())
 }
 

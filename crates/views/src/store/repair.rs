@@ -14,7 +14,7 @@ use super::query_description::{NameResolution, QueryDescription};
 use super::record::Record;
 use super::source_captures::capture_sources;
 use super::transaction_settings::SEARCH_PATH;
-use super::{immediate, readable, registry, remove, rights, view_storage};
+use super::{immediate, read_guard, readable, registry, remove, rights, view_storage};
 use crate::core::capture::CaptureOptions;
 use crate::error::ViewsError;
 use crate::model::{Alteration, MakerRights, State};
@@ -92,6 +92,7 @@ async fn try_to_repair(
     if is_made_anew {
         create_user_view(&mut transaction, record, &built).await?;
     }
+    read_guard::set_read_guard(&transaction, record, &built).await?;
     if record.is_of_another {
         rights::transfer_ownership(&transaction, record, &built, &reads).await?;
     }

@@ -8,7 +8,7 @@ use egret_postgres::tokio_postgres::{Client, Row};
 use super::record::Record;
 use super::{history, registry};
 use crate::error::ViewsError;
-use crate::model::{Durations, KeptChanges, Quantiles, RefreshReport, ViewReport};
+use crate::model::{Durations, KeptChanges, Mode, Quantiles, RefreshReport, State, ViewReport};
 
 /// Reports of all views of a database, by name. `latest` returns the last refresh of a view, which
 /// the history may not have yet.
@@ -115,7 +115,11 @@ fn report(
         owner: record.owner.clone(),
         mode: record.mode,
         schedule: record.schedule.clone(),
-        state: record.state,
+        // One in mode immediate that is not current is about to be rebuilt.
+        state: match (record.mode, record.state) {
+            (Mode::Immediate, State::Active) if !is_current => State::New,
+            (_, state) => state,
+        },
         reason: record.reason.clone(),
         failures: record.failures,
         reads: record.reads.iter().map(|(name, _)| name.clone()).collect(),

@@ -129,6 +129,13 @@ impl ChangeLogGc {
         Some((tables, session.or_else(|| inner.session.take())))
     }
 
+    /// Forgets the tables that are to be cleaned: their numbers may be of others from here on.
+    pub(super) fn clear_tables(&self) {
+        let mut inner = lock(&self.0);
+        inner.tables.clear();
+        inner.locked.clear();
+    }
+
     /// Closes the idle session.
     pub(super) fn close_session(&self) {
         lock(&self.0).session = None;

@@ -169,6 +169,7 @@ impl ViewRefreshWorker {
         let at_ms = self.context.clock.now().as_millis_unsigned() as i64;
         let begun = Instant::now();
         let table = self.catalog.table_now(&session.client).await?;
+        self.note_table(table);
         let records = self.component(session, view).await?;
         let (loaded, mut results) = self.load_component(session, &records, at_ms).await?;
         if loaded.is_empty() {

@@ -20,9 +20,9 @@ use super::{requests, task_publisher};
 use crate::core::scheduling::{RefreshTiming, components};
 use crate::error::ViewsError;
 use crate::metrics::{DatabaseLabels, StateLabels};
-use crate::model::State;
-use crate::store::captures;
+use crate::model::{Mode, State};
 use crate::store::record::Record;
+use crate::store::{captures, registry};
 
 /// How often the list of views is read again if no change was announced.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -50,6 +50,7 @@ pub(super) async fn run(worker: Arc<ViewRefreshWorker>, mut stopping: Receiver<b
         read_at: None,
         idle: IdleDetector::default(),
         unforgotten: Condition::new("views_changes_not_forgotten", database),
+        has_immediate: false,
     };
     let failing = Condition::new("views_not_kept_fresh", database);
     let serving = tokio::spawn(requests::run(worker.clone(), stopping.clone()));
@@ -108,6 +109,8 @@ struct RefreshLoop {
     read_at: Option<Instant>,
     idle: IdleDetector,
     unforgotten: Condition,
+    /// Whether a view is in mode immediate.
+    has_immediate: bool,
 }
 
 /// Result of a refresh: the first view of the component, the duration, whether it failed, and the
@@ -162,6 +165,9 @@ impl RefreshLoop {
                 None => return Ok(NextWake::In(TICK_MAX)),
             }
         };
+        if !is_idle {
+            self.find_unmaintained(session).await?;
+        }
         let is_resting = |component: &Component| component.is_resting() && !component.is_running;
         if changed.is_empty() && self.components.iter().all(is_resting) {
             self.idle.note_idle(server_state);
@@ -226,6 +232,21 @@ impl RefreshLoop {
             }
             waiting => Ok(Some(waiting?)),
         }
+    }
+
+    /// Has components rebuilt whose view in mode immediate refuses to be read.
+    async fn find_unmaintained(&mut self, session: &mut Session) -> Result<(), ViewsError> {
+        if !self.has_immediate {
+            return Ok(());
+        }
+        let Session { client, statements } = session;
+        let unmaintained = registry::list_unmaintained(client, statements).await?;
+        for component in &mut self.components {
+            component.is_new |= unmaintained
+                .iter()
+                .any(|view| component.views.contains(view));
+        }
+        Ok(())
     }
 
     /// The wait until something is due.
@@ -345,7 +366,9 @@ impl RefreshLoop {
         Condition::new("views_refresh_failing", subject)
     }
 
-    fn count_states(&self, records: &[Record]) {
+    fn count_states(&mut self, records: &[Record]) {
+        let mut modes = records.iter().map(|record| record.mode);
+        self.has_immediate = modes.any(|mode| mode == Mode::Immediate);
         for state in [State::New, State::Active, State::Failing, State::Suspended] {
             let count = records
                 .iter()

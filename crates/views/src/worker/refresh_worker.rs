@@ -26,6 +26,16 @@ use crate::store::lock_retry::LockRetryPolicy;
 use crate::store::refreshable::Refreshable;
 use crate::store::restored;
 
+/// What tells a database from a later one of the same name. Numbers of views and of tables begin
+/// anew in that one.
+#[derive(Debug, Default)]
+struct DatabaseIncarnation {
+    /// Server and database, as a session read them.
+    server: Option<String>,
+    /// Oid of the table of views.
+    table: Option<u32>,
+}
+
 /// State of the views engine for one database.
 pub struct ViewRefreshWorker {
     pub database: String,
@@ -40,6 +50,8 @@ pub struct ViewRefreshWorker {
     installed: AtomicBool,
     /// Cached registry of views, valid for seconds.
     pub catalog: CatalogCache,
+    /// The database and the table of views that everything cached here is of.
+    incarnation: Mutex<DatabaseIncarnation>,
     /// Idle sessions, to be used again.
     idle: Mutex<Vec<Session>>,
     pub(super) loaded: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
@@ -62,6 +74,7 @@ impl ViewRefreshWorker {
             notifier: ChangeNotifier::default(),
             installed: AtomicBool::new(false),
             catalog: CatalogCache::default(),
+            incarnation: Mutex::default(),
             idle: Mutex::default(),
             loaded: Mutex::default(),
             costs: Mutex::default(),
@@ -112,7 +125,30 @@ impl ViewRefreshWorker {
             return Ok(session);
         }
         let client = self.context.databases.client(&self.database).await?;
-        Session::new(client, &self.context.config).await
+        let mut session = Session::new(client, &self.context.config).await?;
+        self.note_server(&mut session).await?;
+        Ok(session)
+    }
+
+    /// Clears the caches if the database of a new session is not the one that they are of.
+    async fn note_server(&self, session: &mut Session) -> Result<(), ViewsError> {
+        let server = session.statements.server(&session.client).await?;
+        let before = lock(&self.incarnation).server.replace(server.clone());
+        if before.is_some_and(|before| before != server) {
+            let database = &self.database;
+            tracing::info!(database, "another database has this name now");
+            self.close().await;
+        }
+        Ok(())
+    }
+
+    /// Clears the caches if the table of views is not the one that they are of.
+    pub(super) fn note_table(&self, table: Option<u32>) {
+        let Some(table) = table else { return };
+        let before = lock(&self.incarnation).table.replace(table);
+        if before.is_some_and(|before| before != table) {
+            self.clear_caches();
+        }
     }
 
     /// Keeps a session for later use, as long as the database has views.
@@ -135,7 +171,13 @@ impl ViewRefreshWorker {
         self.change_log.close_session();
         self.notifier.close_session().await;
         self.catalog.invalidate_table();
+        self.clear_caches();
+    }
+
+    /// Clears what is known of views by their numbers.
+    fn clear_caches(&self) {
         self.catalog.invalidate();
+        self.change_log.clear_tables();
         lock(&self.loaded).clear();
         lock(&self.costs).clear();
         lock(&self.latest).clear();

@@ -10,11 +10,13 @@ mod immediate;
 mod own_equality;
 mod published;
 mod recording;
+mod recreated;
 mod recursion;
 mod report;
 mod rights;
 mod sessions;
 mod two;
+mod unmaintained;
 mod watched;
 mod write_guard;
 

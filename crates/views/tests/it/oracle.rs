@@ -4,6 +4,7 @@
 //! `EGRET_VIEWS_SEED` where to begin.
 
 mod draw;
+mod moments;
 
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres_test::TestDatabase;

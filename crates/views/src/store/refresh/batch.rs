@@ -15,6 +15,7 @@ use crate::core::memory::STEP_KB;
 use crate::error::ViewsError;
 use crate::store::catalog_fingerprint::{CatalogFingerprint, VERSIONS};
 use crate::store::locks::{LOCK, LOCK_KEY, UNLOCK};
+use crate::store::read_guard::set_read_guard;
 use crate::store::refreshable::{Refreshable, ViewSource};
 use crate::store::source_captures::install_triggers;
 use crate::store::statements::{Answers, Pipeline, Query, Statements};
@@ -464,6 +465,8 @@ async fn watch_sources(client: &mut Client, view: &Refreshable) -> Result<(), Vi
         let transaction = client.transaction().await?;
         let (built, reads) = (&view.built, &view.reads);
         immediate::install(&transaction, &view.record, built, reads).await?;
+        transaction.batch_execute(BRIEFLY).await?;
+        set_read_guard(&transaction, &view.record, built).await?;
         transaction.commit().await?;
     }
     for read in &view.reads {

@@ -1,5 +1,6 @@
 -- What is known of views $1 beside what is remembered of each.
-SELECT kept.id AS view, egret.waiting_changes(kept.id) AS waiting, egret.changes_lost(kept.stamp) AS has_lost, storage.size_bytes,
+SELECT kept.id AS view, egret.waiting_changes(kept.id) AS waiting,
+       egret.changes_lost(kept.stamp) OR kept.mode = 'immediate' AND NOT egret.view_is_live(kept.id) AS has_lost, storage.size_bytes,
        told.change_sets, told.change_set_bytes, told.waiting_tasks,
        took.waited, took.applied, took.other, took.total,
        (extract(epoch FROM latest.at) * 1000)::bigint AS at_ms, latest.outcome, latest.why, latest.snapshot, latest.changes,

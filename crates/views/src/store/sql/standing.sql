@@ -2,13 +2,15 @@
 --
 -- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server and, where
 -- changes are recorded in unlogged tables, what a crash takes with these (see egret.changes_lost), the partitions of all tables, the
--- files and the triggers of all of them, and the plain views that are read. `signature` says whether a view is what it was, and so
+-- files and the triggers of all of them, and the plain views that are read. (In mode immediate it is what egret.immediate_stamp says.)
+-- `signature` says whether a view is what it was, and so
 -- are the tables and views that it reads.
 SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
        pg_catalog.to_char(kept.clock AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS clock,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
-       pg_catalog.concat(tables.stamp, ';', inlined.text) AS stamp_now,
+       CASE WHEN kept.mode = 'immediate' THEN pg_catalog.concat(here.place, ';', egret.immediate_stamp(kept.id))
+            ELSE pg_catalog.concat(tables.stamp, ';', inlined.text) END AS stamp_now,
        pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text,
            pg_catalog.md5(pg_catalog.concat_ws(' ', kept.definition, kept.shape, kept.settings, kept.mode, kept.owner,
                kept.changes_kept_ms IS NOT NULL))) AS signature,

@@ -98,10 +98,12 @@ async fn views_of_an_earlier_version_refuse_writes_from_the_next_start_on() {
         rig.create(manual("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
             .await
             .unwrap();
-        // What the last migration has made is not there yet.
+        // What the last migrations have made is not there yet.
         rig.run(
             "DROP FUNCTION egret.refuse_write CASCADE; \
-             DELETE FROM egret.migration WHERE engine = 'views' AND name = 'write guard'; \
+             DROP FUNCTION egret.require_live_view, egret.view_is_live, egret.immediate_stamp; \
+             ALTER TABLE egret.view_capture DROP COLUMN columns, DROP COLUMN triggers; \
+             DELETE FROM egret.migration WHERE engine = 'views' AND name IN ('write guard', 'read guard'); \
              UPDATE kept SET v = 99 WHERE id = 1",
         )
         .await;

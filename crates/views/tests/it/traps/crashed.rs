@@ -191,3 +191,34 @@ async fn a_copy_of_the_files_has_nothing_of_what_was_not_logged() {
     }
     assert_eq!(outcomes(&rig).await, BY_CHANGES);
 }
+
+/// A crash empties the table, and no trigger tells the view.
+#[tokio::test]
+async fn a_view_in_mode_immediate_over_an_unlogged_table_is_refused_after_a_crash() {
+    let server = own_server(18).await;
+    let database = TestDatabase::create_in(server.clone(), "crashed".to_owned()).await;
+    let before = Rig::over(database, ViewsConfig::default()).await;
+    before
+        .run("CREATE UNLOGGED TABLE t (g int); INSERT INTO t VALUES (1), (1), (2)")
+        .await;
+    let counts = NewView {
+        mode: Mode::Immediate,
+        schedule: None,
+        ..view("counts", "SELECT g, count(*) AS n FROM t GROUP BY g")
+    };
+    before.create(counts).await.unwrap();
+    let count = "SELECT count(*) FROM counts";
+    for ending in [Termination::Stop, Termination::Kill] {
+        server.restart(ending).await;
+        let rig = rig(&server).await;
+        if ending == Termination::Stop {
+            assert_eq!(rig.number(count).await, 2);
+            continue;
+        }
+        let error = rig.client.query_one(count, &[]).await.unwrap_err();
+        let message = error.as_db_error().unwrap().message().to_owned();
+        assert!(message.contains("public.counts"), "{message}");
+        assert_eq!(rig.refresh("counts").await.outcome, "full");
+        assert_eq!(rig.number(count).await, 0);
+    }
+}
