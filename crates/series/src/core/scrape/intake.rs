@@ -351,8 +351,8 @@ fn kept(
     Ok(Some(labels))
 }
 
-/// The value of a label. As in Prometheus 3, bounds of buckets and quantiles are written in one way,
-/// whatever the format of the page: `1.0`, not `1`.
+/// The value of a label. As in Prometheus 3, bounds of buckets and quantiles are written in one
+/// way, whatever the format of the page: `1.0`, not `1`.
 fn normalized<'a>(kind: MetricKind, name: &str, value: &'a str) -> Cow<'a, str> {
     let is_number = match kind {
         MetricKind::Histogram => name == "le",
