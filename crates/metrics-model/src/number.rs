@@ -28,6 +28,20 @@ pub fn short_number(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
+/// As OpenMetrics writes the bounds of buckets and quantiles: like [`short_number`], with a point
+/// or an exponent.
+pub fn open_metrics_number(value: f64) -> String {
+    if value == 0.0 {
+        return "0.0".to_owned();
+    }
+    let text = short_number(value);
+    if !value.is_finite() || text.contains(['.', 'e']) {
+        text
+    } else {
+        text + ".0"
+    }
+}
+
 /// The number a text stands for, in any of PromQL's ways: decimal, hexadecimal, `Inf`, `NaN`.
 pub fn parse_number(text: &str) -> Option<f64> {
     let (negative, digits) = match text.as_bytes().first()? {

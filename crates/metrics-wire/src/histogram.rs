@@ -1,6 +1,8 @@
 //! Native histograms as both versions of remote write have them: the same message with the same
 //! numbers.
 
+use std::cmp::Ordering;
+
 use egret_metrics_model::{Buckets, CounterReset, Counts, Histogram, Span, TimeMs};
 
 use super::error::WireError;
@@ -150,6 +152,16 @@ impl WireBuckets {
             let end = begin + i64::from(span.length);
             (fits(begin) && fits(end)).then_some(end)
         })
+    }
+
+    /// Number of observations in the buckets of an integer histogram.
+    fn observed(&self) -> u128 {
+        let mut count = 0i64;
+        let counts = self.deltas.iter().map(|delta| {
+            count = count.wrapping_add(*delta);
+            u128::from(count.unsigned_abs())
+        });
+        counts.sum()
     }
 
     fn problem(&self, is_float: bool) -> Option<&'static str> {
@@ -341,6 +353,34 @@ impl WireHistogram {
         self.positive
             .problem(is_float)
             .or_else(|| self.negative.problem(is_float))
+            .or_else(|| self.count_problem())
+    }
+
+    /// What is wrong with the count, given buckets without a problem. As in Prometheus, float
+    /// counts are not added up, as rounding would refuse correct histograms, and an observation of
+    /// NaN is in the count and in no bucket.
+    fn count_problem(&self) -> Option<&'static str> {
+        let count = match self.count {
+            WireCount::Integer(count) => count,
+            // NaN is a staleness marker's.
+            WireCount::Float(count) if count < 0.0 => return Some("the count is negative"),
+            WireCount::Float(_) => {
+                let is_negative = self.zero_count.as_float() < 0.0;
+                return is_negative.then_some("the zero count is negative");
+            }
+        };
+        let zero_count = match self.zero_count {
+            WireCount::Integer(zero_count) => u128::from(zero_count),
+            WireCount::Float(_) => 0,
+        };
+        let observed = zero_count + self.positive.observed() + self.negative.observed();
+        match observed.cmp(&u128::from(count)) {
+            Ordering::Greater => Some("the buckets hold more observations than the count"),
+            Ordering::Less if !self.sum.is_nan() => {
+                Some("the buckets hold fewer observations than the count")
+            }
+            _ => None,
+        }
     }
 }
 
@@ -380,3 +420,6 @@ impl HistogramFields<'_> {
         Ok(false)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,3 +22,14 @@ fn numbers_and_durations_are_read_and_written() {
     let shown = [1e6, 123_456.0, 1e-5, 0.0001, f64::NEG_INFINITY].map(short_number);
     assert_eq!(shown, ["1e+06", "123456", "1e-05", "0.0001", "-Inf"]);
 }
+
+#[test]
+fn bounds_are_written_as_open_metrics_has_them() {
+    let shown = [0.0, -0.0, 1.0, -2.0, 0.25, 1e-5, 123_456.0, 1e6].map(open_metrics_number);
+    let expected = [
+        "0.0", "0.0", "1.0", "-2.0", "0.25", "1e-05", "123456.0", "1e+06",
+    ];
+    assert_eq!(shown, expected);
+    let shown = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN].map(open_metrics_number);
+    assert_eq!(shown, ["+Inf", "-Inf", "NaN"]);
+}

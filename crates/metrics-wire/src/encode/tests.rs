@@ -49,18 +49,26 @@ fn histogram() -> impl Strategy<Value = WireHistogram> {
     any::<bool>().prop_flat_map(move |is_float| {
         let rest = rest.clone();
         (buckets(is_float), buckets(is_float), rest).prop_map(
-            move |(positive, negative, (schema, time_ms, count, reset_hint, sum))| {
-                let number = |count: u32| {
+            move |(positive, negative, (schema, time_ms, zeros, reset_hint, sum))| {
+                let number = |count: u64| {
                     if is_float {
-                        WireCount::Float(f64::from(count) / 4.0)
+                        WireCount::Float(count as f64 / 4.0)
                     } else {
-                        WireCount::Integer(count.into())
+                        WireCount::Integer(count)
                     }
                 };
+                let observed = [&positive, &negative].map(|buckets| {
+                    let mut last = 0;
+                    let counts = buckets.deltas.iter().map(|delta| {
+                        last += delta;
+                        last as u64
+                    });
+                    counts.sum::<u64>()
+                });
                 WireHistogram {
                     time_ms,
-                    count: number(count),
-                    zero_count: number(count / 7),
+                    count: number(u64::from(zeros) + observed[0] + observed[1]),
+                    zero_count: number(zeros.into()),
                     sum: f64::from(sum) - 500.0,
                     schema,
                     zero_threshold: 1e-128,

@@ -82,7 +82,7 @@ fn histograms() -> [Histogram; 3] {
         zero_threshold: 1e-128,
         zero_count: 0.0,
         count: 0.0,
-        integer: Some((u64::MAX, u64::MAX)),
+        integer: Some((u64::MAX - (1 << 61), u64::MAX - (1 << 61) + (1 << 60) + 8)),
         sum: -0.1,
         positive: buckets(&[(-5, 2), (3, 1)], Counts::Integer(vec![1, 1 << 60, 0])),
         negative: buckets(&[(0, 1)], Counts::Integer(vec![7])),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use egret_metrics_model::CounterReset;
 
-use super::{CUSTOM_SCHEMA, FloatHistogram, Side};
+use super::{CUSTOM_SCHEMA, EmptyBuckets, FloatHistogram, Side};
 
 /// One histogram has exponential bounds, the other lists its own: there is no sum of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,6 +236,7 @@ impl FloatHistogram {
         self.sum += factor * other.sum;
         self.positive = merge(&self.positive, &other.positive, factor);
         self.negative = merge(&self.negative, &other.negative, factor);
+        self.empty_buckets = EmptyBuckets::default();
         Ok(bounds)
     }
 

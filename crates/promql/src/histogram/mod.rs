@@ -48,6 +48,18 @@ pub struct FloatHistogram {
     pub custom_bounds: Arc<[f64]>,
     /// Whether the counter was reset since the sample before.
     pub counter_reset: CounterReset,
+    /// The sides for which buckets were written that hold nothing.
+    pub empty_buckets: EmptyBuckets,
+}
+
+/// The sides of a histogram that have buckets without observations. As in Prometheus, they bound
+/// where the observations around zero lie, until the histogram is combined with another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EmptyBuckets {
+    /// Whether there are some above zero.
+    pub positive: bool,
+    /// Whether there are some below zero.
+    pub negative: bool,
 }
 
 impl Default for FloatHistogram {
@@ -62,6 +74,7 @@ impl Default for FloatHistogram {
             negative: Vec::new(),
             custom_bounds: Arc::from([]),
             counter_reset: CounterReset::Unknown,
+            empty_buckets: EmptyBuckets::default(),
         }
     }
 }
@@ -78,14 +91,19 @@ impl From<&Histogram> for FloatHistogram {
     fn from(stored: &Histogram) -> Self {
         let integer = stored.integer.map(|(zero, all)| (zero as f64, all as f64));
         let (zero_count, count) = integer.unwrap_or((stored.zero_count, stored.count));
+        let (positive, negative) = (side(&stored.positive), side(&stored.negative));
         Self {
             schema: i32::from(stored.schema),
             zero_threshold: stored.zero_threshold,
             zero_count,
             count,
             sum: stored.sum,
-            positive: side(&stored.positive),
-            negative: side(&stored.negative),
+            empty_buckets: EmptyBuckets {
+                positive: positive.len() < stored.positive.counts.len(),
+                negative: negative.len() < stored.negative.counts.len(),
+            },
+            positive,
+            negative,
             custom_bounds: Arc::clone(&stored.custom_bounds),
             counter_reset: stored.counter_reset,
         }
@@ -151,6 +169,16 @@ impl FloatHistogram {
     /// Whether its bounds are listed.
     pub(crate) fn is_custom(&self) -> bool {
         self.schema == CUSTOM_SCHEMA
+    }
+
+    /// Whether there are buckets above zero, with observations or without.
+    pub(super) fn has_positive(&self) -> bool {
+        self.empty_buckets.positive || !self.positive.is_empty()
+    }
+
+    /// Whether there are buckets below zero, with observations or without.
+    pub(super) fn has_negative(&self) -> bool {
+        self.empty_buckets.negative || !self.negative.is_empty()
     }
 
     /// What it takes in memory, in bytes, without a list of bounds, which many may share.
@@ -239,6 +267,7 @@ impl FloatHistogram {
 pub(crate) fn is_same(left: &FloatHistogram, right: &FloatHistogram) -> bool {
     let plain = |histogram: &FloatHistogram| FloatHistogram {
         counter_reset: CounterReset::Unknown,
+        empty_buckets: EmptyBuckets::default(),
         ..histogram.clone()
     };
     plain(left) == plain(right)

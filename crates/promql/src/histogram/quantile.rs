@@ -22,9 +22,9 @@ impl FloatHistogram {
                 bucket.lower = 0.0;
             }
         } else if bucket.lower < 0.0 && bucket.upper > 0.0 {
-            if self.negative.is_empty() && !self.positive.is_empty() {
+            if !self.has_negative() && self.has_positive() {
                 bucket.lower = 0.0;
-            } else if self.positive.is_empty() && !self.negative.is_empty() {
+            } else if !self.has_positive() && self.has_negative() {
                 bucket.upper = 0.0;
             }
         }

@@ -44,6 +44,28 @@ fn buckets_are_where_their_spans_say() {
     assert_eq!(super::spans(&full.positive), spans);
 }
 
+/// Two observations around zero and two above it. Without a bucket below zero, those around zero
+/// are taken to lie above it.
+#[test]
+fn empty_buckets_bound_the_observations_around_zero() {
+    let span = |length| vec![Span { offset: 1, length }];
+    let mut histogram = Histogram {
+        integer: Some((2, 4)),
+        ..stored(span(1), Counts::Integer(vec![2]))
+    };
+    let quantile = |histogram: &Histogram| FloatHistogram::from(histogram).quantile(0.25).0;
+    assert_eq!(quantile(&histogram), 0.0005);
+    histogram.negative = Buckets {
+        spans: span(1),
+        counts: Counts::Integer(vec![0]),
+    };
+    assert_eq!(quantile(&histogram), 0.0);
+    let mut sum = FloatHistogram::from(&histogram);
+    let same = sum.clone();
+    sum.add(&same).expect("both are exponential");
+    assert_eq!(sum.quantile(0.25).0, 0.0005);
+}
+
 #[test]
 fn the_last_bucket_ends_with_the_largest_number() {
     let histogram = FloatHistogram {

@@ -2,7 +2,7 @@
 //! much in size, and of which the large ones cancel out, the small ones are left.
 
 use super::super::kahan::KahanSum;
-use super::{FloatHistogram, HistogramConflicts, Incompatible, Side};
+use super::{EmptyBuckets, FloatHistogram, HistogramConflicts, Incompatible, Side};
 
 /// Running sum or mean of several histograms.
 #[derive(Clone, Debug)]
@@ -66,7 +66,10 @@ impl Total {
             ..FloatHistogram::default()
         };
         Self {
-            value: histogram.clone(),
+            value: FloatHistogram {
+                empty_buckets: EmptyBuckets::default(),
+                ..histogram.clone()
+            },
             rest,
             count: 1.0,
             is_mean: false,

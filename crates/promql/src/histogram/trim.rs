@@ -26,12 +26,12 @@ impl FloatHistogram {
     pub(crate) fn trim(&mut self, at: f64, kept: TrimSide) {
         let cut = Cut { at, kept };
         let zero = Bucket {
-            lower: if self.negative.is_empty() && !self.positive.is_empty() {
+            lower: if !self.has_negative() && self.has_positive() {
                 0.0
             } else {
                 -self.zero_threshold
             },
-            upper: if self.positive.is_empty() && !self.negative.is_empty() {
+            upper: if !self.has_positive() && self.has_negative() {
                 0.0
             } else {
                 self.zero_threshold

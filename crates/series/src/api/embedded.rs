@@ -19,17 +19,25 @@ impl Append for Series {
         &'a self,
         samples: &'a [NewSample],
     ) -> BoxFuture<'a, Result<AppendResult, AppendError>> {
+        self.append_scrape(samples, &[])
+    }
+
+    fn append_scrape<'a>(
+        &'a self,
+        samples: &'a [NewSample],
+        report: &'a [NewSample],
+    ) -> BoxFuture<'a, Result<AppendResult, AppendError>> {
         Box::pin(async move {
-            let labelled = samples
-                .iter()
-                .map(|sample| (sample.labels.clone(), sample.time_ms, sample.value));
-            let written = Series::append(self, labelled)
+            let written = self
+                .append_with_report(samples, report)
                 .await
                 .map_err(|error| AppendError {
                     message: egret_base::error::chain(&error),
                 })?;
+            let refused = written.rejected.samples;
             Ok(AppendResult {
-                refused: written.rejected.samples,
+                refused,
+                series_limit: written.without_room,
             })
         })
     }

@@ -1,6 +1,6 @@
 //! A request's samples, sorted by the shards that they go to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -74,6 +74,10 @@ pub(crate) struct AcceptedSpan {
 pub(crate) struct ShardedBatch {
     pub parts: Vec<ShardPart>,
     pub rejected: RejectedSamples,
+    /// How many samples were left out for want of room for their series, and why.
+    pub without_room: Option<String>,
+    /// Series that are written however many there are.
+    pub beyond_limit: HashSet<Labels>,
     /// Keys that are other ways to write the labels of series that are known.
     pub aliases: Vec<(Labels, Box<[u8]>)>,
     /// Samples that were gathered, native histograms among them.
@@ -119,6 +123,8 @@ impl ShardedBatch {
         Self {
             parts: (0..shards).map(|_| ShardPart::default()).collect(),
             rejected: RejectedSamples::default(),
+            without_room: None,
+            beyond_limit: HashSet::new(),
             aliases: Vec::new(),
             samples: 0,
             histograms: 0,
@@ -319,7 +325,8 @@ impl ShardedBatch {
         self.parts.iter().any(|part| !part.new.is_empty())
     }
 
-    /// Keeps up to `room` of the new series, and none without samples. Returns how many samples the
+    /// Keeps up to `room` of the new series beside those of `beyond_limit`, and none without
+    /// samples. Returns how many samples the
     /// others had.
     #[cold]
     pub(crate) fn leave_out_new(&mut self, mut room: u64) -> u64 {
@@ -328,6 +335,9 @@ impl ShardedBatch {
             part.new.retain(|new| {
                 if new.samples.is_empty() && new.histograms.is_empty() {
                     return false;
+                }
+                if self.beyond_limit.contains(&new.labels) {
+                    return true;
                 }
                 if room > 0 {
                     room -= 1;

@@ -11,6 +11,7 @@ use super::Series;
 use super::append_chunks::split;
 use super::ingest_batch::{AcceptedSpan, RejectedSamples, ShardPart, ShardedBatch, limits};
 use super::remote_write::ReadResult;
+use crate::core::rules::NewSample;
 use crate::engine::{Buffers, EngineInner};
 use crate::error::SeriesError;
 use crate::metrics::Component;
@@ -28,6 +29,8 @@ pub struct WriteCounts {
     pub late: u64,
     /// Samples and series that were refused.
     pub rejected: RejectedSamples,
+    /// How many of these have no room for their series, and why, if there are any.
+    pub without_room: Option<String>,
     /// Those that were dropped because another replica is listened to.
     pub duplicates: Duplicates,
 }
@@ -88,6 +91,26 @@ impl Series {
         let inner = &self.inner;
         for _ in 0..TRIES {
             let gather = inner.gather_labelled(samples.clone())?;
+            if let Some(written) = inner.submit(gather).await? {
+                return Ok(written);
+            }
+        }
+        Err(SeriesError::Stopping)
+    }
+
+    /// Like [`Series::append`], for a scrape: the samples of `report` are written beyond the limit
+    /// on series.
+    pub(super) async fn append_with_report(
+        &self,
+        samples: &[NewSample],
+        report: &[NewSample],
+    ) -> Result<WriteCounts, SeriesError> {
+        let inner = &self.inner;
+        let written = samples.iter().chain(report);
+        let written = written.map(|sample| (sample.labels.clone(), sample.time_ms, sample.value));
+        for _ in 0..TRIES {
+            let mut gather = inner.gather_labelled(written.clone())?;
+            gather.beyond_limit = report.iter().map(|sample| sample.labels.clone()).collect();
             if let Some(written) = inner.submit(gather).await? {
                 return Ok(written);
             }
@@ -182,6 +205,7 @@ impl EngineInner {
             histograms: gather.histograms - outcome.histogram_conflicts,
             late: outcome.late,
             rejected,
+            without_room: gather.without_room,
             duplicates: Duplicates::default(),
         }))
     }
@@ -238,6 +262,7 @@ impl EngineInner {
         if gather.samples == 0 {
             return Err(error);
         }
+        gather.without_room = Some(format!("{left_out} samples were refused: {error}"));
         gather.rejected.add(left_out, error);
         Ok(())
     }

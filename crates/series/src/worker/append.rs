@@ -8,10 +8,13 @@ use crate::core::rules::NewSample;
 use crate::core::schedule::Schedule;
 
 /// Outcome of an append.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppendResult {
-    /// Samples that were not kept: others of their time are there, or they are too old.
+    /// Samples that were not kept: others of their time are there, they are too old, or their
+    /// series has no room.
     pub refused: u64,
+    /// How many series of the refused samples have no room, and why, if there are any.
+    pub series_limit: Option<String>,
 }
 
 /// Why samples were not appended.
@@ -29,6 +32,14 @@ pub trait Append: Send + Sync {
     fn append<'a>(
         &'a self,
         samples: &'a [NewSample],
+    ) -> BoxFuture<'a, Result<AppendResult, AppendError>>;
+
+    /// Like [`Append::append`], for a scrape. The samples of `report`, which tell how it went, are
+    /// written beyond the limit on series.
+    fn append_scrape<'a>(
+        &'a self,
+        samples: &'a [NewSample],
+        report: &'a [NewSample],
     ) -> BoxFuture<'a, Result<AppendResult, AppendError>>;
 }
 

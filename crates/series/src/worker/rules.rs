@@ -18,7 +18,7 @@ use super::notify::{ReceiverConfig, Receivers};
 use super::{Append, now_ms, wait_until};
 use crate::core::rules::{
     AlertNotification, AlertsStatus, EvalEnvironment, Evaluate, Fingerprint, GroupSpec, GroupStart,
-    NewSample, NotifyOptions, RESOLVED_KEPT_MS, RuleGroup, RulesStatus, parse,
+    NewSample, NotifyOptions, RESOLVED_KEPT_MS, RuleGroup, RuleSpec, RulesStatus, parse,
 };
 use crate::core::yaml::TEXT_BYTES_MAX;
 use crate::metrics::{NoticeMetrics, RuleMetrics};
@@ -474,6 +474,14 @@ impl RulesInner {
 
     async fn restore(self: &Arc<Self>, group: &Mutex<RuleGroup>, at: TimeMs) {
         let wanted = lock(group).to_restore(at);
+        if wanted.is_empty() {
+            return;
+        }
+        let others: Vec<RuleSpec> = lock(&self.loops)
+            .values()
+            .filter(|other| !std::ptr::eq(&*other.group, group))
+            .flat_map(|other| lock(&other.group).spec().rules.clone())
+            .collect();
         for (rule, matchers, range) in wanted {
             let inner = self.clone();
             let read = tokio::task::spawn_blocking(move || {
@@ -486,7 +494,7 @@ impl RulesInner {
                 tracing::warn!(problem, "cannot read the state of alerts before the start");
                 Vec::new()
             });
-            lock(group).restore(rule, &written, at);
+            lock(group).restore(rule, &written, &others, at);
         }
     }
 }

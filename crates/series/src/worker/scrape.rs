@@ -20,6 +20,7 @@ use super::fetch::{self, FetchedBody};
 use super::rules::ReloadError;
 use super::{Append, now_ms, timestamp, wait_until};
 use crate::core::metadata::{Describe, Description, MetadataEntry};
+use crate::core::rules::NewSample;
 use crate::core::schedule::Schedule;
 use crate::core::scrape::{
     Collect, DroppedStatus, Intake, ScrapeConfig, ScrapeDefaults, ScrapePage, ScrapeResult,
@@ -235,9 +236,9 @@ impl Scraper {
                     self.start(name, target, job, Some(intake))
                 }
                 None => {
-                    self.inner
-                        .write(&intake.end(now_ms(&*self.inner.clock)))
-                        .await
+                    let markers = intake.end(now_ms(&*self.inner.clock));
+                    // Markers end series that are known.
+                    let _ = self.inner.write(&markers, &[]).await;
                 }
             }
         }
@@ -328,20 +329,27 @@ async fn refresh_forever(scraper: Arc<Scraper>, every: Duration) {
 }
 
 impl ScraperInner {
-    async fn write(&self, samples: &[crate::core::rules::NewSample]) {
-        if samples.is_empty() {
-            return;
+    /// Writes a scrape. Returns how many samples have no room for their series, and why, if there
+    /// are any.
+    async fn write(&self, samples: &[NewSample], report: &[NewSample]) -> Option<String> {
+        if samples.is_empty() && report.is_empty() {
+            return None;
         }
-        match self.append.append(samples).await {
-            Ok(appended) if appended.refused > 0 => {
+        match self.append.append_scrape(samples, report).await {
+            Ok(appended) => {
                 self.note_kept();
-                tracing::debug!(
-                    refused = appended.refused,
-                    "some scraped samples were refused"
-                );
+                if appended.refused > 0 {
+                    tracing::debug!(
+                        refused = appended.refused,
+                        "some scraped samples were refused"
+                    );
+                }
+                appended.series_limit
             }
-            Ok(_) => self.note_kept(),
-            Err(error) => self.unkept.fail(&error, "cannot write scraped samples"),
+            Err(error) => {
+                self.unkept.fail(&error, "cannot write scraped samples");
+                None
+            }
         }
     }
 
@@ -417,7 +425,11 @@ impl ScrapeTask {
         let metrics = &this.inner.options.metrics;
         metrics.scraped(taken.scraped, took, has_failed);
         this.note(&taken, at, took);
-        this.inner.write(&taken.samples).await;
+        let unwritten = this.inner.write(&taken.samples, &taken.report).await;
+        if let Some(unwritten) = unwritten {
+            // The target is up; what is not kept of it is said until there is room.
+            lock(&this.status).last_error = unwritten;
+        }
         this
     }
 

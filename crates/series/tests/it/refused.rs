@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use egret_base::lifecycle::Service;
+use egret_metrics_model::Labels;
 use egret_metrics_wire::encode::{RequestV2, SeriesToWrite, append_sample, append_series_v1};
 use egret_metrics_wire::{WireHistogram, WireSample, snappy};
+use egret_series::core::rules::NewSample;
+use egret_series::worker::Append;
 use egret_series::{Import, ImportFormat, SeriesConfig, SeriesError, WriteCounts};
 use prometheus_client::registry::Registry;
 
@@ -263,6 +266,51 @@ async fn new_series_beyond_the_limit_cost_no_known_one() {
         matches!(refused, Err(SeriesError::TooManySeries { max: 4 })),
         "{refused:?}"
     );
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_report_of_a_scrape_is_written_beyond_the_limit() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        series_max: 1,
+        ..SeriesConfig::default()
+    };
+    let engine = started(&directory, config).await;
+    let sample = |name: &str, time_ms| NewSample {
+        labels: Labels::new([("__name__", name)]),
+        time_ms,
+        value: 1.0,
+    };
+    let report = |time_ms| {
+        [
+            sample("up", time_ms),
+            sample("scrape_samples_scraped", time_ms),
+        ]
+    };
+    for time_ms in [NOW_MS - 1, NOW_MS] {
+        let samples = [sample("a", time_ms), sample("b", time_ms)];
+        let appended = engine.append_scrape(&samples, &report(time_ms)).await;
+        let appended = appended.expect("known series and the report are written");
+        assert_eq!(appended.refused, 1);
+        let reason = appended.series_limit.expect("a reason");
+        assert!(
+            reason.starts_with("1 samples were refused: limit series.series_max is 1"),
+            "{reason}"
+        );
+    }
+    for (query, value) in [
+        ("count({__name__=~\".+\"})", 3.0),
+        ("count_over_time(up[1h])", 2.0),
+        ("count_over_time(scrape_samples_scraped[1h])", 2.0),
+    ] {
+        let found = ask(&engine, query, NOW_MS).await;
+        assert_eq!(found, [("{}".to_owned(), value)], "{query}");
+    }
+    // Without a report there is nothing to write.
+    Append::append(&engine, &[sample("c", NOW_MS)])
+        .await
+        .expect_err("there is no room");
     engine.stop().await;
 }
 

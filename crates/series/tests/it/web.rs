@@ -177,6 +177,17 @@ impl Append for Memory {
             Ok(AppendResult::default())
         })
     }
+
+    fn append_scrape<'a>(
+        &'a self,
+        samples: &'a [NewSample],
+        report: &'a [NewSample],
+    ) -> BoxFuture<'a, Result<AppendResult, AppendError>> {
+        Box::pin(async move {
+            self.append(samples).await?;
+            self.append(report).await
+        })
+    }
 }
 
 impl Describe for Memory {

@@ -28,6 +28,11 @@ impl<'a> MetadataLines<'a> {
         }
     }
 
+    /// The kind of the metric that the lines are about.
+    pub(crate) fn kind(&self) -> MetricKind {
+        self.kind
+    }
+
     fn about(&mut self, metric: Cow<'a, str>, tell: &mut dyn FnMut(Description<'_>)) -> &mut Self {
         if self.metric != metric {
             self.finish(tell);

@@ -1,8 +1,8 @@
 //! The alerts of one rule: pending, firing, resolved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use egret_metrics_model::{Labels, LabelsBuilder, METRIC_NAME, TimeMs, is_stale};
+use egret_metrics_model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, TimeMs, is_stale};
 
 use super::NewSample;
 use super::rule::{ALERT_NAME, AlertSpec, Candidate};
@@ -20,6 +20,8 @@ const ACTIVE_AT_MIN: TimeMs = TimeMs::MIN / 4;
 
 /// The series that say which alerts are active.
 const ACTIVE: &str = "ALERTS";
+/// The label of these series that says whether the alert is pending or firing.
+const ALERT_STATE: &str = "alertstate";
 /// The series that say since when.
 pub(super) const ACTIVE_SINCE: &str = "ALERTS_FOR_STATE";
 
@@ -102,7 +104,7 @@ impl Alerts {
         at: TimeMs,
         limit: u64,
     ) -> Result<(), String> {
-        let mut holding = std::collections::BTreeSet::new();
+        let mut holding = BTreeSet::new();
         for candidate in candidates {
             holding.insert(candidate.labels.clone());
             let known = self.active.get_mut(&candidate.labels);
@@ -177,7 +179,7 @@ impl Alerts {
                 value: alert.active_at.div_euclid(1_000) as f64,
             };
             series.set(METRIC_NAME, ACTIVE);
-            series.set("alertstate", alert.state.as_str());
+            series.set(ALERT_STATE, alert.state.as_str());
             let active = NewSample {
                 labels: series.build(),
                 time_ms,
@@ -188,9 +190,11 @@ impl Alerts {
         both.collect()
     }
 
-    /// Takes what was written before a restart: the last sample of each series that says since when
-    /// an alert is active. As in Prometheus; but an alert that fired fires on, however short the
-    /// rule's `for`, so that no receiver is told that it ended and began anew. The samples of an
+    /// Restores the alerts from what was written before a restart: the last sample of each series
+    /// that says which alerts are active, or since when. Returns the series of the alerts that are
+    /// active now. As in Prometheus; but an alert that fired fires on, however short the rule's
+    /// `for`, also when its condition has ended meanwhile: its receivers are notified of the end.
+    /// `is_owned` tells whether an alert that is not active is the rule's. The samples of an
     /// evaluation are `query_offset_ms` older than it.
     pub(crate) fn restore(
         &mut self,
@@ -198,45 +202,135 @@ impl Alerts {
         written: &[(Labels, TimeMs, f64)],
         query_offset_ms: i64,
         at: TimeMs,
-    ) {
+        is_owned: &dyn Fn(&Labels) -> bool,
+    ) -> Vec<Labels> {
         self.is_restored = true;
-        for (labels, time_ms, since) in written {
-            if is_stale(*since) || !since.is_finite() {
-                continue;
-            }
-            let mut own = LabelsBuilder::from_labels(labels);
-            own.remove(METRIC_NAME);
-            let Some(alert) = self.active.get_mut(&own.build()) else {
-                continue;
-            };
-            let active_at = (*since as i64).saturating_mul(1_000);
-            let down_at = time_ms + query_offset_ms;
-            // No evaluation writes a time after its own: another client has written this one, or
-            // the clock was set back. The alert would be held back.
-            if !(ACTIVE_AT_MIN..=down_at).contains(&active_at) {
-                continue;
-            }
-            let down_at = down_at.div_euclid(1_000) * 1_000;
-            let remaining = spec.hold_ms - (down_at - active_at);
-            if remaining <= 0 {
-                alert.active_at = active_at;
-            } else if spec.hold_ms < FOR_GRACE_MS {
-                // It waits its `for` again, which is shorter than the grace would be.
-            } else if remaining < FOR_GRACE_MS {
-                alert.active_at = at + FOR_GRACE_MS - spec.hold_ms;
-            } else {
-                alert.active_at = active_at + (at - down_at);
-            }
+        let valid = written
+            .iter()
+            .filter(|(_, _, value)| !is_stale(*value) && value.is_finite());
+        let written: Vec<WrittenAlert<'_>> = valid
+            .map(|(series, time_ms, value)| WrittenAlert {
+                labels: alert_labels(series),
+                series,
+                down_at: time_ms + query_offset_ms,
+                value: *value,
+            })
+            .collect();
+        let firing: BTreeSet<&Labels> = written
+            .iter()
+            .filter(|alert| alert.is_firing())
+            .map(|alert| &alert.labels)
+            .collect();
+        for alert in written.iter().filter(|alert| alert.says_since()) {
+            let has_fired = firing.contains(&alert.labels) && is_owned(&alert.labels);
+            self.restore_alert(spec, alert, has_fired, at);
+        }
+        let active = written
+            .iter()
+            .filter(|alert| self.active.contains_key(&alert.labels));
+        active.map(|alert| alert.series.clone()).collect()
+    }
+
+    fn restore_alert(
+        &mut self,
+        spec: &AlertSpec,
+        written: &WrittenAlert<'_>,
+        has_fired: bool,
+        at: TimeMs,
+    ) {
+        let active_at = (written.value as i64).saturating_mul(1_000);
+        // No evaluation writes a time after its own: another client has written this one, or the
+        // clock was set back. The alert would be held back.
+        if !(ACTIVE_AT_MIN..=written.down_at).contains(&active_at) {
+            return;
+        }
+        if has_fired {
+            let fired_at = active_at.saturating_add(spec.hold_ms).min(written.down_at);
+            let alert = self.active.entry(written.labels.clone());
+            let alert = alert.or_insert_with(|| Alert::without_condition(active_at));
+            alert.state = AlertState::Firing;
+            alert.active_at = active_at;
+            alert.fired_at = Some(fired_at);
+            alert.resolved_at = None;
+            return;
+        }
+        let Some(alert) = self.active.get_mut(&written.labels) else {
+            return;
+        };
+        let down_at = written.down_at.div_euclid(1_000) * 1_000;
+        let remaining = spec.hold_ms - (down_at - active_at);
+        if remaining <= 0 {
+            alert.active_at = active_at;
+        } else if spec.hold_ms < FOR_GRACE_MS {
+            // It waits its `for` again, which is shorter than the grace would be.
+        } else if remaining < FOR_GRACE_MS {
+            alert.active_at = at + FOR_GRACE_MS - spec.hold_ms;
+        } else {
+            alert.active_at = active_at + (at - down_at);
         }
     }
 
     /// Matchers of the series to read for [`Alerts::restore`].
-    pub(crate) fn written_as(name: &str) -> [(&'static str, &str); 2] {
-        [(METRIC_NAME, ACTIVE_SINCE), (ALERT_NAME, name)]
+    pub(crate) fn written_as(name: &str) -> [Matcher; 2] {
+        let matcher = |label: &str, op, value: &str| Matcher {
+            name: label.into(),
+            op,
+            value: value.into(),
+        };
+        let series = format!("{ACTIVE}|{ACTIVE_SINCE}");
+        [
+            matcher(METRIC_NAME, MatchOp::Matches, &series),
+            matcher(ALERT_NAME, MatchOp::Equal, name),
+        ]
     }
 }
 
+/// A series of an alert from before a restart, with its last sample.
+struct WrittenAlert<'a> {
+    labels: Labels,
+    series: &'a Labels,
+    /// Time of the last evaluation that wrote it.
+    down_at: TimeMs,
+    value: f64,
+}
+
+impl WrittenAlert<'_> {
+    fn is_firing(&self) -> bool {
+        self.series.metric() == ACTIVE
+            && self.series.get(ALERT_STATE) == AlertState::Firing.as_str()
+    }
+
+    fn says_since(&self) -> bool {
+        self.series.metric() == ACTIVE_SINCE
+    }
+}
+
+/// The labels of the alert that a series was written for.
+fn alert_labels(series: &Labels) -> Labels {
+    let mut labels = LabelsBuilder::from_labels(series);
+    labels.remove(METRIC_NAME);
+    if series.metric() == ACTIVE {
+        labels.remove(ALERT_STATE);
+    }
+    labels.build()
+}
+
 impl Alert {
+    /// An alert that fired before a restart and whose condition has not held since. Its value and
+    /// annotations are not known.
+    fn without_condition(active_at: TimeMs) -> Self {
+        Self {
+            annotations: Labels::default(),
+            value: f64::NAN,
+            state: AlertState::Firing,
+            active_at,
+            fired_at: None,
+            resolved_at: None,
+            kept_since: None,
+            told_at: None,
+        }
+    }
+
     /// Updates an alert whose condition does not hold. Returns whether it is still kept.
     fn ends(&mut self, spec: &AlertSpec, at: TimeMs) -> bool {
         match self.state {

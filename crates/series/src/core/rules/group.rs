@@ -8,9 +8,7 @@ use std::time::Duration;
 use egret_base::Timestamp;
 use egret_go_template::table_link;
 use egret_metrics_model::number::format_number;
-use egret_metrics_model::{
-    Labels, LabelsBuilder, MatchOp, Matcher, STALE_NAN_BITS, TimeMs, TimeSpan,
-};
+use egret_metrics_model::{Labels, LabelsBuilder, Matcher, STALE_NAN_BITS, TimeMs, TimeSpan};
 
 use super::NewSample;
 use super::alert::OUTAGE_TOLERANCE_MS;
@@ -224,11 +222,7 @@ impl RuleGroup {
             matches!(spec.kind, RuleKind::Alerting(_)) && !running.alerts.is_restored
         });
         let wanted = waiting.map(|(index, (_, spec))| {
-            let matchers = Alerts::written_as(&spec.name).map(|(name, value)| Matcher {
-                name: name.into(),
-                op: MatchOp::Equal,
-                value: value.into(),
-            });
+            let matchers = Alerts::written_as(&spec.name);
             let range = TimeSpan {
                 start: at - OUTAGE_TOLERANCE_MS,
                 end: at,
@@ -239,13 +233,33 @@ impl RuleGroup {
     }
 
     /// Takes the last samples of the series that [`RuleGroup::to_restore`] asked for. Where they
-    /// could not be read, there are none: nothing would be better later.
-    pub(crate) fn restore(&mut self, rule: usize, written: &[(Labels, TimeMs, f64)], at: TimeMs) {
-        if let RuleKind::Alerting(spec) = &self.spec.rules[rule].kind {
-            let offset_ms = self.spec.query_offset_ms;
-            let alerts = &mut self.rules[rule].alerts;
-            alerts.restore(spec, written, offset_ms, at);
-        }
+    /// could not be read, there are none: nothing would be better later. `others` are the rules of
+    /// other groups: an alert that is not active is this rule's if its labels are like those of no
+    /// other rule of the name.
+    pub(crate) fn restore(
+        &mut self,
+        rule: usize,
+        written: &[(Labels, TimeMs, f64)],
+        others: &[RuleSpec],
+        at: TimeMs,
+    ) {
+        let own = &self.spec.rules[rule];
+        let RuleKind::Alerting(spec) = &own.kind else {
+            return;
+        };
+        let (before, after) = (&self.spec.rules[..rule], &self.spec.rules[rule + 1..]);
+        let is_owned = |labels: &Labels| {
+            let likeness = own.likeness(labels);
+            let mut others = before.iter().chain(after).chain(others);
+            likeness.is_some()
+                && others.all(|other| other.name != own.name || other.likeness(labels) < likeness)
+        };
+        let running = &mut self.rules[rule];
+        let offset_ms = self.spec.query_offset_ms;
+        let active = running
+            .alerts
+            .restore(spec, written, offset_ms, at, &is_owned);
+        running.written.extend(active);
     }
 
     /// Takes over the state of the group that this one replaces. Returns the notices of alerts

@@ -81,6 +81,23 @@ impl PartialEq for TemplateText {
     }
 }
 
+impl RuleSpec {
+    /// How many of the labels that the rule sets to a fixed value an alert has; `None` when the
+    /// alert cannot be the rule's.
+    pub(crate) fn likeness(&self, alert: &Labels) -> Option<usize> {
+        let RuleKind::Alerting(spec) = &self.kind else {
+            return None;
+        };
+        let mut fixed = spec
+            .labels
+            .iter()
+            .filter(|(_, text)| !text.source.contains("{{"));
+        fixed.try_fold(0, |count, (name, text)| {
+            (alert.get(name) == &*text.source).then_some(count + 1)
+        })
+    }
+}
+
 impl PartialEq for RuleSpec {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name

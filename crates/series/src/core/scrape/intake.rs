@@ -1,11 +1,14 @@
 //! From the text that a target showed to samples, scrape after scrape: labels, limits, the ends of
 //! series, and the series that say how it went.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::time::Duration;
 
+use egret_metrics_model::number::open_metrics_number;
 use egret_metrics_model::{Labels, LabelsBuilder, METRIC_NAME, STALE_NAN_BITS, TimeMs};
+use egret_metrics_wire::MetricKind;
 use egret_metrics_wire::exposition::{TextFormat, TextItem, TextLabels, TextReader};
 
 use super::config::{ScrapeConfig, ScrapeLimits};
@@ -37,8 +40,10 @@ pub struct ScrapePage<'a> {
 /// Result of taking in a scrape.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScrapeResult {
-    /// To be appended: the target's samples, markers that end series, the report.
+    /// To be appended: the target's samples, and markers that end series.
     pub samples: Vec<NewSample>,
+    /// To be appended whatever the limit on series: how the scrape went.
+    pub report: Vec<NewSample>,
     /// Samples that the target showed.
     pub scraped: u64,
     /// Why it failed, if it did; then none of the target's samples is there.
@@ -158,14 +163,16 @@ impl Intake {
             counts.added as f64,
         ];
         let report = self.report.iter().zip(values);
-        samples.extend(report.map(|(labels, value)| NewSample {
+        let report = report.map(|(labels, value)| NewSample {
             labels: labels.clone(),
             time_ms: at,
             value,
-        }));
+        });
+        let report = report.collect();
         self.has_reported = true;
         ScrapeResult {
             samples,
+            report,
             scraped: counts.scraped,
             error: read.err(),
         }
@@ -246,7 +253,7 @@ impl Intake {
             counts.scraped += 1;
             write_key(labels, &mut key);
             if !self.known.contains_key(key.as_str()) {
-                let kept = kept(labels, &self.target, config)?;
+                let kept = kept(labels, gathered.kind(), &self.target, config)?;
                 counts.added += u64::from(kept.is_some());
                 let known = TargetSeries {
                     labels: kept,
@@ -300,6 +307,7 @@ fn write_key(labels: &TextLabels<'_>, key: &mut String) {
 /// The labels under which a series is kept; nothing when it is dropped.
 fn kept(
     shown: &TextLabels<'_>,
+    kind: MetricKind,
     target: &Labels,
     config: &ScrapeConfig,
 ) -> Result<Option<Labels>, String> {
@@ -308,7 +316,7 @@ fn kept(
         if !value.is_empty() && !labels.get(name).is_empty() {
             return Err(format!("label name {name:?} occurs twice"));
         }
-        labels.set(name, value);
+        labels.set(name, &normalized(kind, name, value));
     }
     let mut conflicts: Vec<(&str, String)> = Vec::new();
     for (name, value) in target.iter() {
@@ -341,6 +349,20 @@ fn kept(
     }
     check(&labels, config.limits)?;
     Ok(Some(labels))
+}
+
+/// The value of a label. As in Prometheus 3, bounds of buckets and quantiles are written in one
+/// way, whatever the format of the page: `1.0`, not `1`.
+fn normalized<'a>(kind: MetricKind, name: &str, value: &'a str) -> Cow<'a, str> {
+    let is_number = match kind {
+        MetricKind::Histogram => name == "le",
+        MetricKind::Summary => name == "quantile",
+        _ => false,
+    };
+    let number = is_number.then(|| value.parse::<f64>().ok()).flatten();
+    number.map_or(Cow::Borrowed(value), |number| {
+        Cow::Owned(open_metrics_number(number))
+    })
 }
 
 fn check(labels: &Labels, limits: ScrapeLimits) -> Result<(), String> {

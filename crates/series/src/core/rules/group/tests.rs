@@ -1,6 +1,7 @@
 //! Lives of alerts and recorded series by a simulated clock, restarts among them.
 
 mod random;
+mod restart;
 mod world;
 
 use egret_metrics_model::is_stale;
@@ -94,13 +95,13 @@ fn a_restart_while_firing_is_not_seen() {
         DOWN,
         "0000R000",
         expect![[r#"
-               0m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               1m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               2m firing(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0 ! firing a 2..6
-               3m firing(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               4m pending(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               5m pending(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               6m firing(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0 ! firing a 6..10
+            0m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            1m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            2m firing(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0 ! firing a 2..6
+            3m firing(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            4m pending(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            5m firing(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            6m firing(1) | ALERTS{alertname="Down", alertstate="firing", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0 ! firing a 2..10
         "#]],
     );
 }

@@ -38,7 +38,7 @@ fn check(job: &str, pages: &[&str], expected: Expect) {
             &mut |_| {},
         );
         out += &format!("{at}: {:?}\n", taken.error);
-        out += &show(&taken.samples);
+        out += &show(&[taken.samples, taken.report].concat());
     }
     out += "end\n";
     out += &show(&intake.end(pages.len() as i64 * 1_000));
@@ -135,6 +135,38 @@ fn labels_that_are_taken() {
           n{instance="a:1", job="j"} ends @1000
           up=ends@1000 scrape_duration_seconds=ends@1000 scrape_samples_scraped=ends@1000 scrape_samples_post_metric_relabeling=ends@1000 scrape_series_added=ends@1000
     "#]],
+    );
+}
+
+#[test]
+fn bounds_and_quantiles_are_written_in_one_way() {
+    check(
+        "honor_labels: false",
+        &[
+            "# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_bucket{le=\"x\"} 3\n\
+             # TYPE s summary\ns{quantile=\"1\",le=\"1\"} 4\n# TYPE g gauge\ng{le=\"1\"} 5\n",
+            "# TYPE h histogram\nh_bucket{le=\"1.0\"} 6\n# TYPE s summary\ns{quantile=\"1e0\",le=\"1\"} 7\n",
+        ],
+        expect![[r#"
+            0: None
+              g{instance="a:1", job="j", le="1"} 5 @0
+              h_bucket{instance="a:1", job="j", le="+Inf"} 2 @0
+              h_bucket{instance="a:1", job="j", le="1.0"} 1 @0
+              h_bucket{instance="a:1", job="j", le="x"} 3 @0
+              s{instance="a:1", job="j", le="1", quantile="1.0"} 4 @0
+              up=1@0 scrape_duration_seconds=0.25@0 scrape_samples_scraped=5@0 scrape_samples_post_metric_relabeling=5@0 scrape_series_added=5@0
+            1: None
+              g{instance="a:1", job="j", le="1"} ends @1000
+              h_bucket{instance="a:1", job="j", le="+Inf"} ends @1000
+              h_bucket{instance="a:1", job="j", le="1.0"} 6 @1000
+              h_bucket{instance="a:1", job="j", le="x"} ends @1000
+              s{instance="a:1", job="j", le="1", quantile="1.0"} 7 @1000
+              up=1@1000 scrape_duration_seconds=0.25@1000 scrape_samples_scraped=2@1000 scrape_samples_post_metric_relabeling=2@1000 scrape_series_added=2@1000
+            end
+              h_bucket{instance="a:1", job="j", le="1.0"} ends @2000
+              s{instance="a:1", job="j", le="1", quantile="1.0"} ends @2000
+              up=ends@2000 scrape_duration_seconds=ends@2000 scrape_samples_scraped=ends@2000 scrape_samples_post_metric_relabeling=ends@2000 scrape_series_added=ends@2000
+        "#]],
     );
 }
 

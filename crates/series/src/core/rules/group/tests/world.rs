@@ -104,7 +104,7 @@ impl GroupFixture {
         self.write(&markers);
         for (rule, matchers, range) in self.group.to_restore(self.now) {
             let written = self.source.last(matchers, range).expect("memory is read");
-            self.group.restore(rule, &written, self.now);
+            self.group.restore(rule, &written, &[], self.now);
         }
         all
     }
