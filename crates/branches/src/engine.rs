@@ -67,7 +67,7 @@ impl CrashPoints for NoCrashPoints {
     fn before(&self, _: &'static str) {}
 }
 
-/// What the engine is made from.
+/// Everything that the engine needs to start.
 pub struct Options {
     /// Settings of section `branches`.
     pub config: BranchesConfig,
@@ -75,7 +75,7 @@ pub struct Options {
     pub mounted: MountedVolume,
     /// Root of Egret's data directory.
     pub data_dir: PathBuf,
-    /// Where socket directories go; short.
+    /// Parent of the socket directories; a short path, as socket addresses are limited.
     pub run_dir: PathBuf,
     /// The server that branches are made of; started before this engine.
     pub source: Arc<EmbeddedServer>,
@@ -122,34 +122,34 @@ pub(crate) struct Inner {
     pub(crate) lineage: Mutex<()>,
     /// Held for reading while a template is built, for writing while none may be.
     pub(crate) builds: tokio::sync::RwLock<()>,
-    /// One template of the source is built at a time.
+    /// Held while a template of the source is built, so that one is built at a time.
     pub(crate) head_build: tokio::sync::Mutex<()>,
-    /// What builds of templates of branches take one of, by tenant.
+    /// Permits for building templates of branches, by tenant.
     pub(crate) tenant_builds: Mutex<HashMap<String, Arc<Semaphore>>>,
-    /// One for each idle branch that is suspended at the same time.
+    /// Permits: as many idle branches are suspended at the same time.
     pub(crate) suspensions: Semaphore,
-    /// One for each template whose files are deleted at the same time.
+    /// Permits: the files of as many templates are deleted at the same time.
     pub(crate) template_deletions: Semaphore,
     /// Held by the task that fills or empties the pools.
     pub(crate) filling: tokio::sync::Mutex<()>,
-    /// One for each query through the API that may begin.
+    /// Permits: as many queries through the API may begin at the same time.
     pub(crate) turns: Semaphore,
     pub(crate) due: Notify,
     /// Processes of all branches that the kernel had killed for memory when they were last counted.
     pub(crate) memory_kills: AtomicU64,
-    /// What the branches of each tenant take of the volume.
+    /// Bytes that the branches of each tenant take on the volume.
     pub(crate) tenant_disks: Mutex<TenantDisks>,
-    /// What had been written to the volume when tenants were looked at last; `u64::MAX` before
-    /// that.
+    /// Bytes that had been written to the volume at the last check of the tenants; `u64::MAX`
+    /// before the first.
     pub(crate) tenants_looked_at: AtomicU64,
-    /// What is measured and deleted for one tenant at a time, by tenant.
+    /// Locks for measuring a tenant and deleting its destroyed branches, by tenant.
     pub(crate) tenant_turns: Mutex<HashMap<String, Arc<TenantTurns>>>,
     /// Held while tenants that may have grown are measured.
     pub(crate) watching_tenants: Arc<tokio::sync::Mutex<()>>,
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub(crate) faults: Faults,
-    /// What passwords are derived from was lost and made anew.
+    /// The key that passwords are derived from was lost and replaced by a new one.
     pub(crate) key_lost: Condition,
 }
 

@@ -20,7 +20,7 @@ pub struct Failure {
     pub request_id: Option<String>,
     /// Whether the same may succeed later.
     pub retryable: bool,
-    /// Where in the text that was sent it went wrong, from 1.
+    /// Position of the error in the text that was sent, from 1.
     pub position: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ impl Failure {
         }
     }
 
-    /// The same with advice.
+    /// Adds advice to the failure.
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
         Self {
             hint: Some(hint.into()),

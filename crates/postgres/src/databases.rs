@@ -130,8 +130,8 @@ impl Databases {
         self
     }
 
-    /// The same, of a server whose part says when it does not answer any more: sessions end then,
-    /// with all that waits in them. No limit of the server's own ends a wait for a server that is
+    /// Adds a future that completes when the server no longer answers: its sessions then end, with
+    /// all that waits in them. No limit of the server's own ends a wait for a server that is
     /// frozen.
     #[must_use]
     pub fn with_loss<F>(mut self, loss: impl Fn() -> F + Send + Sync + 'static) -> Self

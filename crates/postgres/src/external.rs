@@ -21,7 +21,7 @@ use crate::pool::{self, CONNECT_TIMEOUT, within_answer_time};
 use crate::provision::SUPPORTED;
 use crate::session_settings;
 
-/// One line of the report.
+/// The result of one check of a server: a line of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// Name of the requirement.

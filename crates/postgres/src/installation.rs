@@ -171,8 +171,8 @@ pub async fn uninstall(
     Ok(Some(found))
 }
 
-/// Removes what Egret has made as [`uninstall`] does, in a session that waits for a lock no longer
-/// than so from now on.
+/// As [`uninstall`], but waits for each lock at most `lock_wait_max`; the session keeps that
+/// setting.
 ///
 /// # Errors
 /// Those of [`uninstall`]; [`PostgresError::LockTimeout`]: nothing has changed then.

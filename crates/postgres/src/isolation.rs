@@ -67,7 +67,7 @@ const CLAIMS: &str = "/run/egret-users";
 
 /// How often the remaining processes of a user are killed before its id is given up.
 const KILL_ROUNDS: u32 = 200;
-/// Between two of these rounds.
+/// The wait between two of these rounds.
 const KILL_PAUSE: Duration = Duration::from_millis(5);
 
 /// The bounds that an operator sets.
@@ -108,7 +108,7 @@ pub struct Isolation {
 struct Users {
     base: u32,
     count: u32,
-    /// Those that servers of this Egret have.
+    /// Ids that servers of this Egret have.
     taken: Mutex<BTreeSet<u32>>,
 }
 

@@ -27,7 +27,7 @@ impl RunAsUser {
     /// The user for PostgreSQL: Egret's own, or `name` when Egret is root.
     ///
     /// # Errors
-    /// [`PostgresError::RunAsUser`] when root's unprivileged user is missing and cannot be created,
+    /// [`PostgresError::Owner`] when root's unprivileged user is missing and cannot be created,
     /// or is root itself.
     pub fn resolve(name: &str) -> Result<Self, PostgresError> {
         if !rustix::process::geteuid().is_root() {

@@ -19,8 +19,8 @@ const SUPERUSER_SETTINGS: [(&str, &str); 4] = [
     ("local_preload_libraries", ""),
 ];
 
-/// Those that PostgreSQL knows from version 17 on. An event trigger is code of the source's that
-/// would run with Egret's rights: a login trigger in every session.
+/// Further settings, which PostgreSQL knows from version 17 on. An event trigger is code of the
+/// source's that would run with Egret's rights: a login trigger in every session.
 const SUPERUSER_SETTINGS_17: [(&str, &str); 2] =
     [("event_triggers", "off"), ("transaction_timeout", "0")];
 

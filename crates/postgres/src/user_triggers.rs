@@ -32,7 +32,7 @@ impl UserTriggers {
         Ok(Self(rows.iter().map(trigger).collect()))
     }
 
-    /// Those of them that no longer exist.
+    /// The listed triggers that no longer exist.
     pub async fn lost(self, client: &impl GenericClient) -> Result<Vec<UserTrigger>, Error> {
         let left = Self::list(client).await?;
         let is_left = |one: &UserTrigger| left.0.iter().any(|other| other.address == one.address);

@@ -19,7 +19,7 @@ use crate::error::BranchesError;
 use crate::store::files::SOCKET_PORT;
 
 impl Inner {
-    /// What each session of one exchange takes from its server.
+    /// The limit on the bytes that the sessions of one exchange receive.
     pub(crate) fn receive_limit(&self) -> Arc<ReceiveLimit> {
         ReceiveLimit::new(self.config.server_answer_max.bytes())
     }
@@ -60,7 +60,7 @@ impl Inner {
         Err(error)
     }
 
-    /// Awaits what has a deadline of its own, but not beyond the moment when Egret stops.
+    /// Awaits work that has a deadline of its own; gives it up when Egret stops.
     pub(crate) async fn unless_ending<T>(
         &self,
         work: impl Future<Output = Result<T, PostgresError>>,

@@ -21,28 +21,28 @@ use crate::store::source::blocking;
 /// Tenant of rows in the pool; no token has this tenant.
 const NOBODY: &str = "";
 
-/// After a failure, before the pool is filled again; twice as long after each further one.
+/// The pause after a failure to fill the pool; it doubles with each further failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// After a server did not let a session of the pool in, before it is asked again.
+/// The pause before a session of the pool tries again to connect to a server that refused it.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Interval between two checks of the pool without a request.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One step with one entry.
+/// One step of making a pool entry ready.
 #[derive(Clone, Copy)]
 enum Step {
     Clone,
     Start,
     Connect,
-    /// One after the other, for comparison: see `branches.pool_refill`.
+    /// All three, one after the other, for comparison: see `branches.pool_refill`.
     All,
 }
 
 impl Step {
-    /// The phase that it makes up.
+    /// Name of the phase that the step is measured as.
     fn name(self) -> &'static str {
         match self {
             Step::Clone => "clone",
@@ -53,7 +53,7 @@ impl Step {
     }
 }
 
-/// Processors: so many snapshots are made at a time.
+/// Number of processors, which is how many snapshots are made at a time.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }

@@ -1,4 +1,4 @@
-//! Whether the server of a branch that has lost a session lives.
+//! Finds out whether the server of a branch still lives after it has lost a session.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::store::prepare::ROLE;
 /// How often a server that has lost a session is asked whether it answers.
 const PROBES_MAX: u32 = 5;
 
-/// How long it may take to answer.
+/// How long one attempt may wait for the answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The wait between two of these attempts.
+/// The wait between two attempts.
 const PROBE_WAIT: Duration = Duration::from_millis(20);
 
 impl Inner {
-    /// Whether a branch's server answers, be it by a refusal. Of one that is killed, the sessions
-    /// end before its own end can be seen.
+    /// Whether a branch's server answers; a refusal is an answer. When a server is killed, its
+    /// sessions end before the end of the postmaster can be seen, so one attempt proves nothing.
     pub(super) async fn answers(&self, id: BranchId, slot: &BranchSlot) -> bool {
         let startup = Startup {
             user: ROLE.to_owned(),

@@ -14,10 +14,10 @@ use crate::error::{BranchesError, io};
 use crate::store::source::blocking;
 use crate::store::volume::Driver;
 
-/// Room that a copy takes, kept for it until this is dropped.
+/// Reservation of the bytes that a copy will take; dropping it releases them.
 pub(super) struct PromisedRoom<'a> {
     bytes: u64,
-    /// What is promised to all copies.
+    /// Bytes that are reserved for all copies under way.
     promised: &'a Mutex<u64>,
 }
 

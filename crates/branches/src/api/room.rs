@@ -21,7 +21,7 @@ use crate::model::{Branch, BranchId, BranchState};
 use crate::store::source::blocking;
 use crate::store::volume::{DiskUse, disk_use};
 
-/// How often free room is looked at.
+/// Interval between two readings of the free room.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Sizes of running branches, and the free room when they were measured.
@@ -34,7 +34,7 @@ struct Measurement {
 #[derive(Default)]
 struct RoomSuspensions {
     stopping: HashSet<BranchId>,
-    /// Those whose last suspension failed.
+    /// Branches whose last suspension failed.
     failed: HashSet<BranchId>,
 }
 

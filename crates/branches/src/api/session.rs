@@ -23,7 +23,7 @@ use crate::stopwatch::milliseconds;
 use crate::store::files::SOCKET_PORT;
 use crate::store::prepare::ROLE;
 
-/// How long a query keeps others from beginning.
+/// How long a query keeps its turn: after that the next one begins beside it.
 const TURN_TIME: Duration = Duration::from_millis(10);
 
 /// SCRAM iterations of a branch's password: what clients accept as the least (RFC 7677).
@@ -60,7 +60,7 @@ pub struct ClientRequest<'a> {
 pub struct SessionGuard {
     slot: Arc<BranchSlot>,
     inner: Arc<Inner>,
-    /// Where it is, once that is known.
+    /// The database that it is in, once that is known.
     database: Option<String>,
 }
 
@@ -106,8 +106,8 @@ impl BranchEndpoint {
         (&mut self.closed).now_or_never().is_some()
     }
 
-    /// The error of a statement; of one that has lost its session while the branch's server ran on,
-    /// that.
+    /// The error of a statement as it is reported: when the statement lost its session while the
+    /// branch's server ran on, an error that says so takes its place.
     async fn name_end_of_session(&mut self, error: BranchesError) -> BranchesError {
         let named = match &error {
             BranchesError::Query(WireError::Server(last))
@@ -115,7 +115,7 @@ impl BranchEndpoint {
             {
                 BranchesError::SessionEnded
             }
-            // One that could not even be sent has ended nothing.
+            // A statement that could not even be sent has not ended the session.
             BranchesError::Query(WireError::Lost(lost))
                 if lost.kind() != io::ErrorKind::BrokenPipe =>
             {

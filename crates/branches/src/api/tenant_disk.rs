@@ -24,28 +24,28 @@ use crate::store::volume::tenant::{TenantCopy, measure};
 /// Name of the setting that limits a tenant's bytes.
 const LIMIT: &str = "branches.tenant_disk_max";
 
-/// What is counted of a tenant without what it has destroyed.
+/// Subject of messages about a tenant's bytes without those of its destroyed branches.
 const LIVING_BYTES: &str = "bytes of a tenant's branches";
 
-/// What the files of destroyed branches count for when a tenant is over its limit.
+/// How the files of destroyed branches count when a tenant is over its limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tombstones {
-    /// They are about to be deleted: nothing living is stopped for them.
+    /// Not at all: they are about to be deleted, and no living branch is stopped for them.
     Pass,
-    /// They could not be deleted: they are the tenant's as anything else. Named is the branch that
-    /// had grown when they were passed over.
+    /// Like any other file of the tenant, as they could not be deleted. `grown` is the branch that
+    /// had grown when they were passed over before.
     Count { grown: Option<BranchId> },
 }
 
-/// What a tenant's branches took when it was measured.
+/// One measurement of a tenant's branches.
 struct DiskReading {
-    /// How much had been written to the volume before that.
+    /// Bytes that had been written to the volume before the measurement.
     at: u64,
     disk: TenantDisk,
 }
 
 impl Inner {
-    /// What the branches of one tenant may take.
+    /// The most bytes that the branches of one tenant may take.
     fn tenant_disk_max(&self) -> Result<u64, BranchesError> {
         match self.config.tenant_disk_max {
             Some(size) => Ok(size.bytes()),
@@ -146,8 +146,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes what a tenant has destroyed now and not when there is time, and measures it again.
-    /// It may take long; so neither other tenants nor measurements of this one wait for it.
+    /// Deletes a tenant's destroyed branches at once, not when there is time, and measures the
+    /// tenant again. As that may take long, neither other tenants nor measurements of this one
+    /// wait for it.
     fn purge_tenant(
         self: &Arc<Self>,
         tenant: &str,
@@ -191,7 +192,7 @@ impl Inner {
         }
     }
 
-    /// What a tenant takes, by a measurement that began after this call.
+    /// Disk usage of a tenant, by a measurement that began after this call.
     async fn measure_now(self: &Arc<Self>, tenant: &str) -> Result<TenantDiskUsage, BranchesError> {
         match self.turns_of(tenant).measuring.join().await {
             Work::Shared(taken) => Ok(taken),

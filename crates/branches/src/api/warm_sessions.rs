@@ -32,7 +32,7 @@ const COMMON_PARAMETERS: [&str; 7] = [
     "timezone",
 ];
 
-/// What sessions for queries through the API start with.
+/// Startup parameters of sessions for queries through the API.
 fn query_startup(database: &str) -> Startup {
     Startup {
         user: ROLE.to_owned(),
@@ -59,7 +59,7 @@ fn nobody_is_there(error: &WireError) -> bool {
 /// It leaves the seed of `random()` as well.
 /// What functions and triggers define is not seen here.
 pub(crate) fn may_define_parameters(sql: &str) -> bool {
-    // As it is, too: what looks like a comment may be within a string.
+    // Both with and without comments: what looks like a comment may be within a string.
     [sql, &without_comments(sql)]
         .into_iter()
         .any(names_such_parameter)
@@ -81,7 +81,7 @@ fn names_such_parameter(sql: &str) -> bool {
         || (0..words.len()).any(|at| words[at] == "set" && names_two_parts(at))
 }
 
-/// A text with a blank for each comment; in strings, too.
+/// The text with each comment replaced by a blank, even where it is within a string.
 fn without_comments(sql: &str) -> String {
     let mut rest = sql;
     let mut kept = String::with_capacity(sql.len());
@@ -124,7 +124,7 @@ impl BranchSlot {
         }
     }
 
-    /// Whether nothing has happened to any waiting session, its end above all.
+    /// Whether no waiting session has ended or received anything.
     pub(crate) fn residents_wait(&self) -> bool {
         let residents = lock(&self.residents);
         residents.iter().all(|resident| resident.session.is_quiet())
@@ -253,7 +253,7 @@ impl Inner {
         slot: &BranchSlot,
         database: &str,
     ) -> Result<(), WireError> {
-        // Of an earlier attempt, or from before they were lost.
+        // Sessions of an earlier attempt, or from before they were lost, are dropped.
         slot.forget_residents();
         let profile = lock(&self.pool.profile).clone();
         let client = Startup {
@@ -292,7 +292,7 @@ impl Inner {
                 Err(error) => {
                     tracing::debug!(branch = %id, ?purpose, %error, "no session waits");
                     if purpose == Purpose::Client {
-                        // Perhaps of a database that does not exist: the next one is not.
+                        // Its database may not exist; the next session may still succeed.
                         *lock(&self.pool.profile) = Profile::default();
                     }
                 }

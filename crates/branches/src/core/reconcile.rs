@@ -18,7 +18,7 @@ pub struct DiskSurvey {
     pub branches: BTreeSet<BranchId>,
     /// Branches of which a reset has left files that it staged or replaced.
     pub leftovers: BTreeSet<BranchId>,
-    /// Those of them whose files from before the reset are kept.
+    /// Branches of `leftovers` whose files from before the reset are kept.
     pub formers: BTreeSet<BranchId>,
     /// Branches whose manifest can be read, and when it says that they were created.
     pub branch_manifests: BTreeMap<BranchId, Timestamp>,

@@ -1,4 +1,4 @@
-//! One branch in this process.
+//! State of one branch that lives only in this process: locks, postmaster, sessions.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};

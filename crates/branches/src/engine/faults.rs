@@ -5,9 +5,9 @@ use egret_base::condition::ConditionSet;
 
 /// The faults of one engine. Those of single branches are by the branch's id.
 pub(crate) struct Faults {
-    /// What is due could not be planned.
+    /// The commands that are due could not be planned.
     pub planning: Condition,
-    /// Something due could not be done, by the command.
+    /// A command that was due failed; one condition for each command.
     pub commands: ConditionSet,
     /// The template could not be refreshed.
     pub template: Condition,

@@ -18,7 +18,7 @@ use super::rehearsal::Rehearsal;
 use crate::core::pool::{Demand, PoolEntry, Stage};
 use crate::model::{BranchId, Preset, TemplateId};
 
-/// How long the volume's free room is taken to be what it was.
+/// How long a reading of the volume's free room is used before it is read again.
 const FREE_KNOWN_FOR: Duration = Duration::from_millis(20);
 
 /// State of the engine's pools.
@@ -32,7 +32,7 @@ pub(crate) struct Pool {
     pub(crate) profile: Mutex<Profile>,
     /// The database that users of a template's branches work in, where there is one.
     pub(crate) databases: Mutex<HashMap<TemplateId, Option<String>>>,
-    /// What sessions of the newest template's branches do to warm up, by database.
+    /// Warm-up statements for sessions of the newest template's branches, by database.
     pub(crate) rehearsals: Mutex<Vec<Rehearsal>>,
     active_at: Mutex<Option<Instant>>,
     /// Free bytes of the volume and when they were read.

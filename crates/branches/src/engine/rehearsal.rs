@@ -1,4 +1,4 @@
-//! What a session of the pool does to warm up.
+//! The statements by which a session of the pool warms up.
 
 use std::sync::Arc;
 
@@ -14,6 +14,6 @@ pub(crate) struct Rehearsal {
     pub(crate) plans: String,
     /// Whether a table is made and rolled back.
     pub(crate) table: bool,
-    /// Where statements on busy tables will read.
+    /// Parts of files that statements on busy tables will read.
     pub(crate) ranges: Arc<Vec<Range>>,
 }

@@ -8,22 +8,22 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// Work with a result that can be shared.
 pub(crate) struct SharedWork<T> {
-    /// How often it has begun.
+    /// How many runs of the work have begun.
     begun: AtomicU64,
     latest: Arc<Mutex<Option<Outcome<T>>>>,
 }
 
 struct Outcome<T> {
-    /// The work was the one that began as this one.
+    /// Ordinal of the run that had this result.
     number: u64,
     result: T,
 }
 
-/// What a task that needs the work gets.
+/// Answer to a task that needs the work done.
 pub(crate) enum Work<T> {
     /// The result of another task's work, which began after this one came.
     Shared(T),
-    /// The right to do it.
+    /// The right to do the work itself.
     Turn(Turn<T>),
 }
 
@@ -65,7 +65,7 @@ impl<T: Clone> SharedWork<T> {
         Some(self.turn(latest))
     }
 
-    /// Whether it is being done, or waited for.
+    /// Whether a task does the work or waits for it.
     pub(crate) fn is_under_way(&self) -> bool {
         Arc::strong_count(&self.latest) > 1
     }

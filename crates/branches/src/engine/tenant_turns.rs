@@ -1,22 +1,23 @@
-//! What is measured and deleted for one tenant at a time.
+//! Per tenant, one task at a time measures its branches, and one deletes what it has destroyed.
 
 use super::shared_work::SharedWork;
 use crate::model::BranchId;
 
-/// What is done for one tenant by one task at a time.
+/// Work for one tenant that one task at a time does.
 #[derive(Default)]
 pub(crate) struct TenantTurns {
-    /// Its measurements: other tenants are not held up by its size and its requests.
+    /// Measurements of its branches. Each tenant has its own lock, so that a large one does not
+    /// hold up others.
     pub(crate) measuring: SharedWork<TenantDiskUsage>,
-    /// Deletions of what it has destroyed, with the bytes that it takes after each.
+    /// Deletions of its destroyed branches; the result is the bytes that it takes afterwards.
     pub(crate) purging: SharedWork<u64>,
 }
 
-/// What a tenant took a moment ago, in bytes.
+/// Bytes that a tenant took on the volume when it was measured last.
 #[derive(Clone)]
 pub(crate) struct TenantDiskUsage {
     pub(crate) bytes: u64,
-    /// How many of them destroyed branches have that are not deleted yet.
+    /// Those of destroyed branches whose files are not deleted yet; included in `bytes`.
     pub(crate) of_tombstones: u64,
     /// The living branch that has grown most, where the tenant is over its limit.
     pub(crate) growing: Option<BranchId>,

@@ -8,12 +8,12 @@ use egret_postgres::wire::{Session, Startup, WireError};
 use crate::store::files::SOCKET_PORT;
 use crate::store::source::SESSION_DEFAULTS;
 
-/// Limits on the answer to one of Egret's own queries: rows, …
+/// The most rows that one of Egret's own queries may return.
 pub(crate) const ROWS_MAX: u64 = 10_000;
-/// … and their sum in bytes.
+/// The most bytes that these rows may have together.
 pub(crate) const BYTES_MAX: u64 = 4 << 20;
 
-/// What a warm session waits for.
+/// The kind of use that a warm session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A query through the API.

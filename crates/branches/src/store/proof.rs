@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
 use tokio_postgres::Client;
 
-/// What the source looked like at one moment.
+/// Checksums of the source at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceState {
     /// One checksum over every table's rows, by database and table.
@@ -18,7 +18,7 @@ pub(crate) struct SourceState {
     pub catalogue: String,
     /// How many tables were read.
     pub tables_checked: u64,
-    /// Which transactions are done and which are not: unchanged when no session wrote meanwhile.
+    /// The snapshot of transactions: unchanged when no session wrote meanwhile.
     pub transactions: String,
 }
 

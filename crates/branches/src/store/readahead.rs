@@ -13,10 +13,10 @@ use rustix::fs::{Advice, OFlags};
 /// Files up to this size are read whole.
 const WHOLE_BYTES_MAX: u64 = 128 << 10;
 
-/// Of larger ones the first bytes, where an index has its root,
+/// The bytes at the start of a larger file that are read: an index has its root there.
 const HEAD_BYTES: u64 = 32 << 10;
 
-/// and the last, where new rows and the highest keys go.
+/// The bytes at the end of a larger file that are read: new rows and the highest keys go there.
 const TAIL_BYTES: u64 = 32 << 10;
 
 /// The most ranges of one template.

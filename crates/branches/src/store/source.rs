@@ -22,10 +22,10 @@ use crate::model::{RolePassword, SourceIdentity};
 
 const LIST_DATABASES: &str = "list the databases";
 
-/// How many passwords of roles a branch may have.
+/// The most roles whose passwords a branch keeps.
 const ROLE_PASSWORDS_MAX: usize = 10_000;
 
-/// What a session of this role in this database starts with, other than its own parameters.
+/// Query for the defaults that a session of this role in this database starts with.
 pub(crate) const SESSION_DEFAULTS: &str = "SELECT setdatabase, setrole, setconfig \
      FROM pg_catalog.pg_db_role_setting";
 

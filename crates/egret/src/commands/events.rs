@@ -13,7 +13,7 @@ use crate::failure::{Exit, Failure};
 /// The server speaks more often than this, if only to say that it is there.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 
-/// One event; of a comment, which says only that the server is there, nothing.
+/// One server-sent event. All is empty for a comment, which only shows that the server is there.
 pub(crate) struct Event<'a> {
     pub(crate) kind: Option<&'a str>,
     pub(crate) id: Option<&'a str>,

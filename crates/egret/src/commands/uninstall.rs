@@ -65,7 +65,7 @@ struct RemovalResult {
     documents: i64,
 }
 
-/// From a database of the running server, which stops working in it.
+/// Removes Egret from a database of the running server, which stops working in it.
 pub(super) async fn by_server(
     database: Option<String>,
     force: bool,
@@ -173,7 +173,7 @@ fn unknown(databases: &[String]) -> Failure {
     )
 }
 
-/// From a database that no Egret works in.
+/// Removes Egret from a database that no Egret works in.
 pub(super) async fn directly(
     url: String,
     force: bool,

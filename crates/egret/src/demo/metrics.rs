@@ -53,7 +53,7 @@ pub(super) const WORST: &str =
     "topk(3, sum by (carrier) (increase(flights_delayed_departures_total[365d]))
        / sum by (carrier) (increase(flights_departures_total[365d])) * 100)";
 
-/// Of an hour: departures, delayed ones, minutes of delay.
+/// Counts of one hour: departures, delayed departures, minutes of delay.
 type Departures = [f64; 3];
 
 /// Values by time, by series.

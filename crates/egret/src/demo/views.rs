@@ -57,9 +57,9 @@ pub(super) struct ViewsResult {
 pub(super) struct FlightChange {
     /// The airline whose row in `worst` is another now.
     pub airline: String,
-    /// The mean delay of its worst month before, in minutes, …
+    /// The mean delay of its worst month before the change, in minutes.
     pub before: String,
-    /// … and after the change.
+    /// The mean delay of its worst month after the change, in minutes.
     pub after: String,
     /// What the refresh did with the view that the change is in first.
     pub refresh: RefreshSummary,

@@ -58,7 +58,7 @@ pub(super) struct Engines {
 
 pub(super) struct Wiring {
     clock: Arc<dyn Clock>,
-    /// The same clock, with the operations of an operator.
+    /// The same clock, by its type, for the operations that only an operator uses.
     steady: Arc<SteadyClock>,
     entropy: Arc<dyn Entropy>,
     metrics: Arc<Metrics>,

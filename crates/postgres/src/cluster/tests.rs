@@ -14,7 +14,7 @@ fn passwords_are_long_and_differ() {
 }
 
 #[test]
-fn nobody_enters_by_trust() {
+fn no_line_of_pg_hba_trusts_a_client() {
     let text = host_based_authentication();
     assert!(!text.contains("trust"));
     assert!(text.contains("local all egret peer map=egret"));

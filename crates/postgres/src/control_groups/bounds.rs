@@ -1,5 +1,5 @@
-//! What bounds groups: files of the controllers (cgroup-v2.rst of the kernel), and what is written
-//! to them.
+//! Bounds on groups: files of the controllers (cgroup-v2.rst of the kernel) and the values that are
+//! written to them.
 
 use super::GroupLimits;
 
@@ -13,7 +13,7 @@ pub(super) struct Bound {
     pub(super) presence: Presence,
 }
 
-/// Where a file of a controller exists.
+/// In which kernels a file of a controller exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     Always,
@@ -21,7 +21,7 @@ pub(super) enum Presence {
     Optional,
 }
 
-/// Those of the group of all servers.
+/// Bounds on the group of all servers.
 pub(super) fn of_all(limits: &GroupLimits) -> Vec<Bound> {
     let mut bounds = memory(limits.total_memory_max.bytes());
     bounds.push(bound("cpu", "cpu.weight", limits.total_cpu_weight));
@@ -29,7 +29,7 @@ pub(super) fn of_all(limits: &GroupLimits) -> Vec<Bound> {
     bounds
 }
 
-/// Those of the group of one server. `nice` is its priority among servers, as nice(1) has it.
+/// Bounds on the group of one server. `nice` is its priority among servers, as nice(1) has it.
 pub(super) fn of_server(limits: &GroupLimits, nice: u16) -> Vec<Bound> {
     let mut bounds = memory(limits.memory_max.bytes());
     // Among groups the priorities of processes count for nothing.

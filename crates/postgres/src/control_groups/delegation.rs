@@ -12,16 +12,16 @@ use egret_linux::cgroup::{ControlGroup, ancestry};
 use super::{BRANCHES, MAIN, end};
 use crate::postmaster::is_server_below;
 
-/// How often processes that were started meanwhile are moved.
+/// The most rounds in which processes that were started meanwhile are moved.
 const MOVE_ROUNDS: u32 = 100;
 
-/// How often a group is made that another Egret takes for one left behind.
+/// The most attempts to make a group that another Egret takes for one left behind and removes.
 const MAKE_ROUNDS: u32 = 10;
 
 /// How long another Egret may hold the lock, which it does for a moment to see whether a group is
 /// left behind.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two attempts to get it.
+/// The wait between two attempts to get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Makes a group and locks it; `None` when another process keeps the lock.

@@ -21,7 +21,7 @@ pub struct ServerError {
     pub detail: Option<String>,
     /// What to do about it.
     pub hint: Option<String>,
-    /// Where in the statement, counted in characters from 1.
+    /// Position of the error in the statement, in characters from 1.
     pub position: Option<u32>,
     /// The message as it came, header included, so that the proxy can relay every field of it.
     pub raw: Bytes,

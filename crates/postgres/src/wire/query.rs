@@ -109,7 +109,7 @@ impl Session {
     /// of them. The limits hold for each.
     ///
     /// # Errors
-    /// As [`Session::query`]; the first of several.
+    /// As [`Session::query`]; when several texts fail, the first error.
     pub async fn batch(
         &mut self,
         texts: &[&str],

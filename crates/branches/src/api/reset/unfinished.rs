@@ -24,7 +24,8 @@ use crate::store::files::read_former_manifest;
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Inner {
-    /// Does a reset again that a crash interrupted, later if not now. The caller holds the slot.
+    /// Does a reset again that a crash interrupted; when that fails, it is tried again later. The
+    /// caller holds the slot.
     pub(crate) async fn finish_reset(
         self: &Arc<Self>,
         id: BranchId,
@@ -37,7 +38,8 @@ impl Inner {
         result
     }
 
-    /// Undoes a reset that failed, later if not now. The caller holds the slot.
+    /// Undoes a reset that failed; when that fails too, it is tried again later. The caller holds
+    /// the slot.
     pub(super) async fn undo_or_retry(self: &Arc<Self>, undo: PendingUndo, slot: &BranchSlot) {
         let (id, name) = (undo.before.id, undo.before.name.clone());
         *lock(&slot.pending_undo) = Some(undo);
@@ -103,7 +105,7 @@ impl Inner {
         });
     }
 
-    /// Waits until something is to be tried again; `false` when Egret stops.
+    /// Waits for the retry interval; `false` when Egret stops meanwhile.
     async fn waits_to_retry(&self) -> bool {
         tokio::select! {
             () = self.ending() => false,

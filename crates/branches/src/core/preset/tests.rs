@@ -27,7 +27,7 @@ fn a_fast_branch_does_not_flush_and_a_durable_one_does() {
 }
 
 #[test]
-fn a_twin_keeps_the_sources_settings_but_reaches_nobody() {
+fn a_twin_keeps_the_sources_settings_but_connects_to_no_other_server() {
     let twin = settings(Preset::Twin, true, &BTreeMap::new(), 18, "", &name());
     for kept in [
         "fsync",
@@ -49,7 +49,7 @@ fn a_twin_keeps_the_sources_settings_but_reaches_nobody() {
 }
 
 #[test]
-fn what_is_chosen_wins() {
+fn chosen_settings_override_the_preset() {
     let chosen = BTreeMap::from([("shared_buffers".to_owned(), "48MB".to_owned())]);
     let settings = settings(Preset::Small, false, &chosen, 18, "", &name());
     assert_eq!(value(&settings, "shared_buffers").as_deref(), Some("48MB"));

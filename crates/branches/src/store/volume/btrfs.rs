@@ -67,8 +67,8 @@ impl Volume for Btrfs {
     }
 }
 
-/// Where the kernel shows how much data writers have been promised room for that is not allocated
-/// yet. It is asked several times a second, and found once for each file system.
+/// Reads from the kernel how many bytes writers have been promised that are not allocated yet. As
+/// that is done several times a second, the kernel's file is looked for once for each file system.
 #[derive(Debug, Default)]
 pub(super) struct PromisedBytes {
     known: Mutex<Option<Promise>>,
@@ -77,10 +77,10 @@ pub(super) struct PromisedBytes {
 /// How soon the kernel's file is looked for again where it was not found.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Of one file system.
+/// The kernel's file with the promised bytes of one file system.
 #[derive(Debug)]
 struct Promise {
-    /// As statvfs(3) has it.
+    /// Id of the file system, as statvfs(3) returns it.
     file_system: u64,
     /// `None` where the kernel showed nothing.
     file: Option<File>,

@@ -32,7 +32,7 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// From an answer's two members.
+    /// The content that an answer has in one of two members: as JSON or as base64.
     pub(super) fn of(
         text: Option<Box<RawValue>>,
         base64: Option<&str>,
@@ -184,7 +184,7 @@ pub(super) struct RawFields {
 }
 
 impl RawFields {
-    /// Of an answer about one task.
+    /// Parses an answer about one task.
     pub(super) fn of(answer: &[u8]) -> Result<Self, Failure> {
         serde_json::from_slice(answer).map_err(|error| unexpected(&error))
     }

@@ -61,7 +61,7 @@ fn complete(path: &Path) -> Result<(), Failure> {
     egret_state::make_missing_tables(path, &DataDir::state_tables()).map_err(failure)
 }
 
-/// Of tables that are missing, which were there at an earlier start.
+/// The finding about tables that an earlier start had and that are missing now.
 fn lacking(missing: &[String]) -> Option<Finding> {
     if missing.is_empty() {
         return None;

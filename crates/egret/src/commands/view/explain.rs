@@ -76,7 +76,7 @@ pub(super) fn text(explanation: Explanation) -> String {
     text
 }
 
-/// That it can be kept, and as what.
+/// The text for a query that can be maintained, and how.
 pub(super) fn verdict(explanation: Explanation) -> String {
     let verdict = "a view of this query can be maintained incrementally";
     let parts = [summary(&explanation), advised(&explanation.advice)];

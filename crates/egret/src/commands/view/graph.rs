@@ -70,9 +70,9 @@ struct ViewNode<'a> {
 #[derive(Debug, Serialize)]
 struct Edge<'a> {
     database: &'a str,
-    /// What is read …
+    /// The table or view that is read.
     from: &'a str,
-    /// … by this view.
+    /// The view that reads it.
     to: &'a str,
 }
 

@@ -65,7 +65,7 @@ impl Listener for ViewTail<'_> {
     /// An event is larger only where a row is.
     const EVENT_BYTES_MAX: usize = 64 << 20;
 
-    /// From where it was.
+    /// Continues after the last event that was received.
     fn query(&self) -> Vec<(&str, String)> {
         let place = super::place(self.database)
             .into_iter()

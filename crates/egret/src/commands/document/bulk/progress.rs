@@ -1,8 +1,8 @@
 //! Progress of an import: `FILE.progress`, which exists while the import is not done.
 //!
-//! Its first line says what is imported, and to where. Behind it is noted from time to time why
-//! lines were refused, a line for each, and then how far the import is. What comes after the last
-//! of these was being written when the import was broken off, and does not count.
+//! Its first line says what is imported, and to where. After it, each checkpoint appends one line
+//! for every refused line with the reason, and then the position that the import has reached. What
+//! follows the last position was being written when the import was broken off, and is ignored.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom, Write};

@@ -23,11 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// than its lines.
 const LINES_MIN: usize = 16;
 
-/// What is said where too much comes at once. Whatever else can be tried again says that something
-/// was not there.
+/// Error codes of a server that is up but has too much to do. Every other retryable error means
+/// that the server or something behind it was away.
 const TOO_MUCH: [&str; 3] = ["overloaded", "limit_exceeded", "server_busy"];
 
-/// What is said of a request that has more bytes than the server takes.
+/// Error code of a request that has more bytes than the server takes.
 const TOO_LARGE: &str = "body_too_large";
 
 /// Final outcomes of lines.

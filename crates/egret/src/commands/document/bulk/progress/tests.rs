@@ -137,7 +137,7 @@ fn another_import_is_told_apart() {
 }
 
 #[test]
-fn what_somebody_else_wrote_is_left_alone() {
+fn a_file_of_another_kind_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let progress = import(directory.path(), FlushMode::AtOnce);
     for text in ["42% done", "{\"collection\": \"flights\", \"offset\": 7}\n"] {

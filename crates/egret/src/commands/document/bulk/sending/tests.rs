@@ -87,8 +87,8 @@ fn command() -> ImportDocuments {
     }
 }
 
-/// That all lines are new but these: with their numbers, their codes, and whether they may be taken
-/// later.
+/// The answer that all lines were created but the `refused` ones: line number, error code, and
+/// whether it may be retried.
 fn said(lines: usize, refused: &[(usize, &str, bool)]) -> Response {
     let refused: Vec<Value> = refused
         .iter()
@@ -180,7 +180,7 @@ async fn patience_ends() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_server_that_was_never_there() {
+async fn a_server_that_never_answered_is_not_retried() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -191,7 +191,7 @@ async fn nobody_waits_for_a_server_that_was_never_there() {
 }
 
 #[tokio::test]
-async fn lines_that_are_too_long_together_come_in_halves() {
+async fn a_chunk_that_is_too_large_is_sent_in_halves() {
     let fake = Fake::new(|_, lines| {
         if lines.contains(&"3".to_owned()) {
             let problem = json!({"code": "body_too_large", "detail": "too long"});
@@ -213,7 +213,7 @@ async fn lines_that_are_too_long_together_come_in_halves() {
 }
 
 #[tokio::test]
-async fn whoever_begins_to_write_anew_may_have_lost_something() {
+async fn a_new_epoch_counts_as_an_absence_of_the_server() {
     let fake = Fake::new(|before, lines| {
         let epoch = if before == 0 { 3 } else { 4 };
         let answer = json!({"created": lines.len(), "changed": 0, "unchanged": 0, "refused": [], "epoch": epoch});
