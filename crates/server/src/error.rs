@@ -198,6 +198,23 @@ pub enum RequestError {
         /// The media types that the route reads.
         expected: &'static str,
     },
+    /// The body has a content encoding that is not supported.
+    #[error(
+        "the header Content-Encoding is `{found}`, but bodies are read without an encoding or with \
+         one of gzip and zstd"
+    )]
+    ContentEncoding {
+        /// The encoding that was sent.
+        found: String,
+    },
+    /// The body cannot be decompressed.
+    #[error("the body is not {encoding}, which the header Content-Encoding says: {message}")]
+    BodyNotDecoded {
+        /// The content encoding of the body.
+        encoding: &'static str,
+        /// Cause of the failure, as text.
+        message: String,
+    },
     /// Only the default tenant has series.
     #[error(
         "the token belongs to tenant `{tenant}`, which has no series: use a token of the default tenant"
@@ -267,11 +284,12 @@ impl CodedError for RequestError {
             RequestError::ContentType { .. } | RequestError::MediaType { .. } => {
                 "content_type_unsupported"
             }
+            RequestError::ContentEncoding { .. } => "content_encoding_unsupported",
             RequestError::TenantWithoutSeries { .. } => "tenant_without_series",
             RequestError::TenantWithoutViews { .. } => "tenant_without_views",
             RequestError::JsonMalformed { .. } => "json_malformed",
             RequestError::JsonInvalid { .. } => "json_invalid",
-            RequestError::BodyBroken { .. } => "body_broken",
+            RequestError::BodyBroken { .. } | RequestError::BodyNotDecoded { .. } => "body_broken",
             RequestError::Parameter { .. } => "parameter_invalid",
         }
     }
@@ -291,6 +309,8 @@ impl CodedError for RequestError {
             RequestError::MethodNotAllowed { .. }
             | RequestError::ContentType { .. }
             | RequestError::MediaType { .. }
+            | RequestError::ContentEncoding { .. }
+            | RequestError::BodyNotDecoded { .. }
             | RequestError::JsonMalformed { .. }
             | RequestError::JsonInvalid { .. }
             | RequestError::BodyBroken { .. }

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
+use crate::content_encoding::ContentEncoding;
 use crate::error::RequestError;
 use crate::problem::Problem;
 use crate::request_context::RequestContext;
@@ -180,30 +181,20 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
     })
 }
 
-/// Refuses a body that is compressed, for routes that read none.
-fn check_not_encoded(headers: &HeaderMap) -> Result<(), RequestError> {
-    let encoding = headers
-        .get(header::CONTENT_ENCODING)
-        .map(|value| value.to_str().unwrap_or("unreadable"));
-    match encoding.filter(|encoding| !encoding.trim().eq_ignore_ascii_case("identity")) {
-        None => Ok(()),
-        Some(encoding) => Err(RequestError::MediaType {
-            found: format!("encoded as `{encoding}`"),
-            expected: "bodies without an encoding",
-        }),
-    }
-}
-
+/// Reads a whole body and decompresses it as its headers say. Both sizes are bounded by
+/// `server.body_bytes_max`.
 pub(crate) async fn read_body(request: Request) -> Result<Bytes, RequestError> {
-    check_not_encoded(request.headers())?;
+    let encoding = ContentEncoding::of(request.headers())?;
+    let memory = BodyMemory::of(&request);
     // The body is bounded by the limits already; its error does not say how much they allow.
     let context = request.extensions().get::<Arc<RequestContext>>();
     let max = context.map_or(0, |context| context.body_bytes_max());
-    match request.into_body().collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if is_length_limit(&error) => Err(RequestError::BodyTooLarge { max }),
-        Err(error) => Err(body_failure(&error)),
-    }
+    let bytes = match request.into_body().collect().await {
+        Ok(collected) => collected.to_bytes(),
+        Err(error) if is_length_limit(&error) => return Err(RequestError::BodyTooLarge { max }),
+        Err(error) => return Err(body_failure(&error)),
+    };
+    encoding.decode(bytes, max, memory).await
 }
 
 /// Why a body could not be read to its end.

@@ -10,6 +10,7 @@ mod admit;
 mod audit;
 mod chunked_body;
 mod config;
+mod content_encoding;
 mod error;
 mod extract;
 mod forwarded;

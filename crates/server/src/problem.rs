@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::content_encoding::ContentEncoding;
 use crate::error::RequestError;
 
 /// The media type of [`Problem`].
@@ -237,6 +238,11 @@ impl Problem {
         if let Some(seconds) = self.retry_after_seconds {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if self.code == "content_encoding_unsupported" {
+            // RFC 9110 section 15.5.16: the header tells the codings that a request may have.
+            let accepted = HeaderValue::from_static(ContentEncoding::ACCEPTED);
+            headers.insert(header::ACCEPT_ENCODING, accepted);
+        }
         if status == StatusCode::UNAUTHORIZED {
             // RFC 6750 section 3: an error is named only where there was a token.
             let challenge = if self.code == "token_missing" {
@@ -260,9 +266,11 @@ impl<E: CodedError> From<E> for Problem {
             Some(RequestError::HeadTooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Some(RequestError::BodyTooSlow) => StatusCode::REQUEST_TIMEOUT,
             Some(RequestError::MethodNotAllowed { .. }) => StatusCode::METHOD_NOT_ALLOWED,
-            Some(RequestError::ContentType { .. } | RequestError::MediaType { .. }) => {
-                StatusCode::UNSUPPORTED_MEDIA_TYPE
-            }
+            Some(
+                RequestError::ContentType { .. }
+                | RequestError::MediaType { .. }
+                | RequestError::ContentEncoding { .. },
+            ) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Some(RequestError::RouteNotFound { .. }) => {
                 problem.grpc_code = Some(tonic::Code::Unimplemented);
                 StatusCode::NOT_FOUND

@@ -1,6 +1,8 @@
 //! Deep, huge and odd input to every parser of the queue: each is refused with a problem that says
 //! what is wrong and does not repeat the input at length, and the server serves on.
 
+use std::io::Write as _;
+
 use egret_proto::queue::v1;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -267,24 +269,38 @@ async fn messages_of_tasks_that_make_no_sense() {
 }
 
 #[tokio::test]
-async fn a_compressed_body_is_refused_where_none_is_read() {
+async fn a_body_is_read_in_the_encodings_that_are_supported() {
     let rig = Rig::new().await;
     rig.make("q").await;
-    for path in [TASKS, "/v1/queues/q/claim"] {
-        let request = rig
-            .house
-            .request(Method::POST, path)
+    let send = async |path: &str, encoding: &str, body: Vec<u8>| {
+        let request = rig.house.request(Method::POST, path);
+        let request = request
             .header("content-type", "application/json")
-            .header("content-encoding", "gzip")
-            .body("{}");
-        let response = soon(request.send()).await.unwrap();
-        assert_eq!(
-            response.status(),
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "{path}"
-        );
+            .header("content-encoding", encoding);
+        soon(request.body(body).send()).await.unwrap()
+    };
+    let task = br#"{"payload": 1}"#.to_vec();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&task).unwrap();
+    let packed = encoder.finish().unwrap();
+    let zstd = zstd::encode_all(&task[..], 3).unwrap();
+    for (encoding, body) in [("gzip", packed.clone()), ("zstd", zstd)] {
+        let response = send(TASKS, encoding, body).await;
+        assert!(response.status().is_success(), "{}", response.status());
+    }
+    let refused = [
+        (TASKS, "br", packed, 415, "content_encoding_unsupported"),
+        ("/v1/queues/q/claim", "gzip", task, 400, "body_broken"),
+    ];
+    for (path, encoding, body, status, code) in refused {
+        let response = send(path, encoding, body).await;
+        assert_eq!(response.status(), status, "{path}");
+        let accepted = response.headers().get("accept-encoding").cloned();
+        assert_eq!(accepted.is_some(), status == 415);
         let problem: Value = response.json().await.unwrap();
-        assert_eq!(problem["code"], "content_type_unsupported", "{path}");
+        assert_eq!(problem["code"], code, "{path}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("Content-Encoding"), "{detail}");
     }
     let request = rig
         .house
