@@ -32,12 +32,16 @@ pub(crate) use docs::{DOCS_ASSETS, docs_routes};
 
 /// The routes that do not belong to an engine.
 pub(crate) fn own_routes(doors: Arc<RouterState>) -> OpenApiRouter {
+    documented().with_state(doors)
+}
+
+/// The routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<Arc<RouterState>> {
     OpenApiRouter::default()
         .merge(system::routes())
         .merge(audit::routes())
         .merge(tokens::routes())
         .merge(docs::documentation())
-        .with_state(doors)
 }
 
 /// Answers paths that no route has, with the most similar of the known ones.

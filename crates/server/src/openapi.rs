@@ -343,3 +343,6 @@ fn add_error_responses(operation: &mut Value, requirement: &Requirement) {
     }
     add("default", "Problem");
 }
+
+#[cfg(test)]
+mod tests;

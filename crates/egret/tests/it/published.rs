@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use egret_tidy::tree;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -124,6 +125,17 @@ fn assert_bodies_are_bounded(document: &Value) {
     }
 }
 
+/// `egret-server` makes the reference without engines, from the same routes.
+fn assert_document_is_the_reference(document: &Value) {
+    let path = "docs/reference/openapi.json";
+    let reference = std::fs::read_to_string(tree::root().join(path)).unwrap();
+    let served = serde_json::to_string_pretty(document).unwrap() + "\n";
+    assert!(
+        served == reference,
+        "{path} is out of date: run: UPDATE_EXPECT=1 cargo test -p egret-server openapi"
+    );
+}
+
 /// Validates the document against the specification of OpenAPI.
 fn assert_document_is_valid(place: &Place, document: &str) {
     let file = place.directory.join("openapi.json");
@@ -165,6 +177,7 @@ fn the_document_and_the_metrics_are_valid() {
     let answer = place.get("/openapi.json");
     let text = body(&answer);
     let document = serde_json::from_str(text).unwrap();
+    assert_document_is_the_reference(&document);
     assert_document_is_whole(&document);
     assert_bodies_are_bounded(&document);
     assert_document_is_valid(&place, text);

@@ -33,9 +33,17 @@ use request::{BranchChange, BranchRequest, ResetRequest, VerifyRequest};
 
 /// The routes of the branches engine, for [`Builder::route`](crate::Builder::route).
 pub fn routes(branches: Branches, proxy: ProxyAddress) -> OpenApiRouter {
-    let connection = OpenApiRouter::default()
-        .routes(routes!(connection::get_connection))
-        .with_state((branches.clone(), proxy));
+    let connection = documented_connection().with_state((branches.clone(), proxy));
+    documented().with_state(branches).merge(connection)
+}
+
+/// The route with its documentation that needs the address of the proxy.
+pub(crate) fn documented_connection() -> OpenApiRouter<(Branches, ProxyAddress)> {
+    OpenApiRouter::default().routes(routes!(connection::get_connection))
+}
+
+/// The other routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<Branches> {
     OpenApiRouter::default()
         .routes(routes!(create_branch, list_branches))
         .routes(routes!(get_branch, change_branch, destroy_branch))
@@ -46,8 +54,6 @@ pub fn routes(branches: Branches, proxy: ProxyAddress) -> OpenApiRouter {
         .routes(routes!(query::run_query))
         .merge(pool::routes())
         .merge(volume::routes())
-        .with_state(branches)
-        .merge(connection)
 }
 
 /// Create a branch

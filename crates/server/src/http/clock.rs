@@ -19,10 +19,14 @@ use crate::tokens::{ADMIN, DEFAULT_TENANT, TokenError};
 
 /// The routes of the clock, for [`Builder::route`](crate::Builder::route).
 pub fn routes(clock: Arc<SteadyClock>) -> OpenApiRouter {
+    documented().with_state(clock)
+}
+
+/// The routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<Arc<SteadyClock>> {
     OpenApiRouter::default()
         .routes(routes!(show_clock))
         .routes(routes!(release_clock))
-        .with_state(clock)
 }
 
 /// How Egret's time follows the machine's wall clock.

@@ -59,6 +59,14 @@ use crate::problem::Problem;
 /// The routes of the documents engine, for [`Builder::route`](crate::Builder::route). Streams of
 /// changes end when `stopping` is cancelled.
 pub fn routes(documents: Documents, stopping: CancellationToken) -> OpenApiRouter {
+    documented().with_state(DocumentsState {
+        documents,
+        stopping,
+    })
+}
+
+/// The routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<DocumentsState> {
     OpenApiRouter::default()
         .routes(routes!(list_collections, apply_collections))
         .routes(routes!(describe_collections))
@@ -85,10 +93,6 @@ pub fn routes(documents: Documents, stopping: CancellationToken) -> OpenApiRoute
         .routes(routes!(batch))
         .routes(routes!(list_document_changes))
         .routes(routes!(follow_documents))
-        .with_state(DocumentsState {
-            documents,
-            stopping,
-        })
 }
 
 /// Declare collections

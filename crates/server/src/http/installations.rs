@@ -25,20 +25,24 @@ pub fn routes(
     outbox: Outbox,
     documents: Documents,
 ) -> OpenApiRouter {
+    documented().with_state(InstallationsState {
+        databases,
+        views,
+        outbox,
+        documents,
+    })
+}
+
+/// The routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<InstallationsState> {
     OpenApiRouter::default()
         .routes(routes!(list_installations))
         .routes(routes!(remove_installation))
-        .with_state(InstallationsState {
-            databases,
-            views,
-            outbox,
-            documents,
-        })
 }
 
 /// State of the handlers.
 #[derive(Clone)]
-struct InstallationsState {
+pub(crate) struct InstallationsState {
     databases: Databases,
     views: Views,
     outbox: Outbox,

@@ -17,11 +17,15 @@ use crate::request_context::AuditSubject;
 
 /// The routes of outboxes, for [`Builder::route`](crate::Builder::route).
 pub fn routes(outbox: Outbox) -> OpenApiRouter {
+    documented().with_state(outbox)
+}
+
+/// The routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<Outbox> {
     OpenApiRouter::default()
         .routes(routes!(list_outboxes, install_outbox))
         .routes(routes!(remove_outbox))
         .routes(routes!(retry_outbox))
-        .with_state(outbox)
 }
 
 /// An outbox: rows of committed transactions that become tasks.

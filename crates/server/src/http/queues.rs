@@ -40,6 +40,11 @@ use request::{PurgeRequest, QueueRequest, RequeueRequest};
 /// The routes of the queue engine, for [`Builder::route`](crate::Builder::route). What waits for a
 /// task ends when `stopping` is cancelled.
 pub fn routes(queues: Queues, stopping: CancellationToken) -> OpenApiRouter {
+    documented().with_state(QueuesState(Arc::new(QueuesInner { queues, stopping })))
+}
+
+/// The routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<QueuesState> {
     OpenApiRouter::default()
         .routes(routes!(list_queues))
         .routes(routes!(put_queue, get_queue, delete_queue))
@@ -77,14 +82,13 @@ pub fn routes(queues: Queues, stopping: CancellationToken) -> OpenApiRouter {
         ))
         .routes(routes!(schedules::pause_schedule))
         .routes(routes!(schedules::resume_schedule))
-        .with_state(QueuesState(Arc::new(QueuesInner { queues, stopping })))
 }
 
 /// State of the handlers: cloned several times for each request.
 #[derive(Clone)]
-struct QueuesState(Arc<QueuesInner>);
+pub(crate) struct QueuesState(Arc<QueuesInner>);
 
-struct QueuesInner {
+pub(crate) struct QueuesInner {
     queues: Queues,
     stopping: CancellationToken,
 }

@@ -48,6 +48,16 @@ pub fn routes(
     build: Build,
     started_at: Timestamp,
 ) -> OpenApiRouter {
+    documented().with_state(SeriesState(Arc::new(SeriesInner {
+        series,
+        monitor,
+        build,
+        started_at,
+    })))
+}
+
+/// The routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<SeriesState> {
     OpenApiRouter::default()
         .routes(routes!(write::remote_write))
         .routes(routes!(otlp::write_otlp))
@@ -85,10 +95,4 @@ pub fn routes(
         .routes(routes!(state::tsdb))
         .routes(routes!(state::healthy))
         .routes(routes!(state::ready))
-        .with_state(SeriesState(Arc::new(SeriesInner {
-            series,
-            monitor,
-            build,
-            started_at,
-        })))
 }

@@ -40,6 +40,15 @@ use crate::tokens::{ADMIN, DEFAULT_TENANT};
 /// The routes of the views engine, for [`Builder::route`](crate::Builder::route). The lag of a view
 /// is computed by `clock`. Streams of changes end when `stopping` is cancelled.
 pub fn routes(views: Views, clock: Arc<dyn Clock>, stopping: CancellationToken) -> OpenApiRouter {
+    documented().with_state(ViewsState {
+        views,
+        clock,
+        stopping,
+    })
+}
+
+/// The routes with their documentation.
+pub(crate) fn documented() -> OpenApiRouter<ViewsState> {
     OpenApiRouter::default()
         .routes(routes!(list_views))
         .routes(routes!(create_view))
@@ -52,16 +61,11 @@ pub fn routes(views: Views, clock: Arc<dyn Clock>, stopping: CancellationToken) 
         .routes(routes!(verify_view))
         .routes(routes!(repair_view))
         .routes(routes!(follow_view))
-        .with_state(ViewsState {
-            views,
-            clock,
-            stopping,
-        })
 }
 
 /// State of the handlers.
 #[derive(Clone)]
-struct ViewsState {
+pub(crate) struct ViewsState {
     views: Views,
     clock: Arc<dyn Clock>,
     stopping: CancellationToken,

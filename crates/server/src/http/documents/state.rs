@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 /// State of the handlers.
 #[derive(Clone)]
-pub(super) struct DocumentsState {
+pub(crate) struct DocumentsState {
     pub(super) documents: Documents,
     pub(super) stopping: CancellationToken,
 }

@@ -10,9 +10,9 @@ use crate::http::state::Build;
 
 /// State of the handlers.
 #[derive(Clone)]
-pub(super) struct SeriesState(pub(super) Arc<SeriesInner>);
+pub(crate) struct SeriesState(pub(super) Arc<SeriesInner>);
 
-pub(super) struct SeriesInner {
+pub(crate) struct SeriesInner {
     pub(super) series: Series,
     pub(super) monitor: Monitor,
     pub(super) build: Build,
