@@ -74,7 +74,7 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
-/// Metrics of callbacks.
+/// Metrics of deliveries of callbacks.
 #[derive(Default)]
 pub(crate) struct CallbackMetrics {
     attempts: Family<OutcomeLabels, Counter>,

@@ -31,7 +31,7 @@ impl TaskId {
         (self.0 >> 80) as u64
     }
 
-    /// Determines its partition.
+    /// Shard, which determines its partition.
     pub fn shard(self) -> u16 {
         (self.0 >> 64) as u16 & ((1 << SHARD_BITS) - 1)
     }
@@ -371,7 +371,7 @@ impl AttemptEnd {
 /// task then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickPolicy {
-    /// They are skipped.
+    /// Missed ticks are skipped.
     #[default]
     Skip,
     /// One task for all of them: that of a tick that has just come, or one of its own.

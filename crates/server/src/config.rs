@@ -36,7 +36,7 @@ egret_base::settings! {
         /// `forwarded` (RFC 7239). The proxies must set this header themselves or append to it;
         /// clients can write anything into the other one.
         forwarded_header: String = "x-forwarded-for".to_owned(),
-        /// Largest request body in bytes, as sent and as decompressed; beyond it the response is 413.
+        /// Largest request body in bytes, as sent and as decompressed. Larger ones get 413.
         body_bytes_max: ByteSize = ByteSize::mib(4); positive,
         /// Largest request head (path, names and values of all headers) in bytes; beyond it 431.
         header_bytes_max: ByteSize = ByteSize(32 << 10); positive,

@@ -21,7 +21,7 @@ pub(crate) struct RequestContext {
     id: String,
     /// The path as it was sent.
     path: String,
-    /// The client's address.
+    /// Address of the client's end of the connection.
     client: Option<ClientAddress>,
     body_bytes_max: u64,
     operation: OnceLock<Arc<Operation>>,
@@ -54,7 +54,7 @@ impl RequestContext {
         &self.path
     }
 
-    /// The client's address.
+    /// Address of the client's end of the connection.
     pub(crate) fn client(&self) -> Option<ClientAddress> {
         self.client
     }

@@ -35,7 +35,7 @@ pub enum Body {
 /// The times of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Number of times.
+    /// Number of timestamps in the page.
     pub count: u32,
     /// Time of the first sample, in milliseconds.
     pub first_ms: TimeMs,
@@ -301,7 +301,7 @@ impl SeriesPage {
         &self.strings[from as usize..self.ends[place] as usize]
     }
 
-    /// Number of series.
+    /// Number of series in the pages.
     pub(crate) fn len(&self) -> usize {
         self.series.len()
     }

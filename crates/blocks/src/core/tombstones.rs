@@ -14,7 +14,7 @@ use super::postings::{self, PostingsBuilder};
 pub struct Tombstone {
     /// Numbers of the series within the block.
     pub series: RoaringBitmap,
-    /// First deleted time.
+    /// First deleted time, in ms.
     pub start_ms: TimeMs,
     /// Last deleted time, which is included.
     pub end_ms: TimeMs,

@@ -205,7 +205,7 @@ impl OwnedTask {
         }
     }
 
-    /// Its tags, decoded.
+    /// The decoded tags of the task.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         content::tags(&self.tags)
     }

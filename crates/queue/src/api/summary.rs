@@ -14,7 +14,7 @@ pub struct Summary {
     pub counts: StateCounts,
     /// Age of the task that has been ready for longest, in milliseconds.
     pub oldest_ready_ms: u64,
-    /// Number of partitions.
+    /// Number of partitions of the queue.
     pub partitions: u64,
     /// Number of partitions that do not run.
     pub partitions_stopped: u64,

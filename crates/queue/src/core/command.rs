@@ -199,7 +199,7 @@ pub enum Command<'a> {
 pub struct Enqueue<'a> {
     /// Id of the task's queue.
     pub queue: u32,
-    /// Determines the partition.
+    /// Shard, which determines the partition.
     pub shard: u16,
     /// Priority from 0 to 9.
     pub priority: u8,

@@ -20,7 +20,7 @@ pub struct List {
     pub head: SlotIndex,
     /// The newest row of the list.
     pub tail: SlotIndex,
-    /// Number of tasks.
+    /// Number of tasks in the list.
     pub len: u64,
     /// Ordinal of the next task.
     pub next_ordinal: u64,
@@ -62,7 +62,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Removes an entry.
+    /// Removes an entry from the list.
     pub fn remove(&mut self, entries: &mut Slab<Entry>, place: SlotIndex) {
         let entry = entries.get_mut(place);
         let (links, ordinal) = (entry.list, entry.ordinal);

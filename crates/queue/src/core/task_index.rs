@@ -123,7 +123,7 @@ impl TaskIndex {
         }
     }
 
-    /// Removes a number.
+    /// Removes a number from the index.
     pub(crate) fn remove(&mut self, number: u64) {
         let prefix = number >> PAGE_BITS;
         match self.page_mut(prefix) {

@@ -122,7 +122,7 @@ impl Wheel {
         self.len += 1;
     }
 
-    /// Removes a timer.
+    /// Removes a timer from the wheel.
     pub fn remove<R: TimerRow>(&mut self, rows: &mut Slab<R>, place: SlotIndex) {
         let links = std::mem::take(rows.get_mut(place).links_mut());
         let (before, after) = (slot_named(links.prev), slot_named(links.next));

@@ -23,7 +23,7 @@ pub struct Member {
     pub links: Vec<u32>,
 }
 
-/// Encodes a chain.
+/// Encodes a chain as a record.
 pub fn encode(members: &[Member]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put_varint(&mut out, members.len() as u64);

@@ -132,7 +132,7 @@ impl FairQueue {
         items < items_max && (items == 0 || !self.is_contested() || items + next <= items_max)
     }
 
-    /// The next submission.
+    /// The next submission of the queue.
     pub(crate) fn peek(&self) -> Option<&Submission> {
         self.by_tenant.get(self.turns.front()?)?.front()
     }

@@ -102,7 +102,7 @@ impl Limits {
         Permits { count, again_ms }
     }
 
-    /// Releases unused permits.
+    /// Releases the permits that were not used.
     pub(crate) fn give_back(&self, queue: u32, count: u32) {
         if let Some(known) = lock(&self.queues).get_mut(&queue) {
             known.tokens += f64::from(count);

@@ -46,7 +46,7 @@ impl MonotonicClock {
         }
     }
 
-    /// The program's clock.
+    /// The clock of the whole program.
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }

@@ -22,9 +22,9 @@ pub struct Options {
     pub config: QueueConfig,
     /// Directory of its files.
     pub directory: PathBuf,
-    /// Source of time.
+    /// Source of time for all partitions.
     pub clock: Arc<dyn Clock>,
-    /// Source of randomness.
+    /// Source of randomness for all partitions.
     pub entropy: Arc<dyn Entropy>,
     /// Allowed destinations of callbacks; ignored with `queue.callback_private`.
     pub destinations: Destinations,

@@ -135,7 +135,7 @@ impl<L: Log + 'static> Upkeep<L> {
         }
     }
 
-    /// Counts appended bytes.
+    /// Counts bytes appended since the last snapshot.
     pub(crate) fn note(&mut self, bytes: usize) {
         self.appended += bytes as u64;
     }

@@ -20,6 +20,7 @@ use crate::metrics::Component;
 use crate::store::ha_tracker::{HaDecision, HaTracker};
 
 /// Result of reading a request.
+#[expect(clippy::large_enum_variant, reason = "moved twice per request")]
 pub(super) enum ReadResult {
     Gather(ShardedBatch),
     Duplicates(Duplicates),

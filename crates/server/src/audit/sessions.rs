@@ -20,7 +20,7 @@ const END: &str = "endBranchSession";
 /// A session as its client asks for it.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionAttempt {
-    /// The client's address.
+    /// Address of the client's end of the connection.
     pub(crate) address: IpAddr,
     /// The tenant and the branch, as the client names them.
     pub(crate) tenant: String,

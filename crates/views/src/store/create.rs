@@ -71,14 +71,8 @@ pub async fn create(
     retain_changes(&transaction, id, &view.following).await?;
     let record = registry::record_of(&transaction, id).await?;
     if record.is_of_another {
-        rights::check_select(
-            &transaction,
-            &record.owner,
-            &built,
-            &described,
-            view.rights.grants,
-        )
-        .await?;
+        let (owner, grants) = (&record.owner, view.rights.grants);
+        rights::check_select(&transaction, owner, &built, &described, grants).await?;
     }
     let reads = capture_sources(&transaction, &record, &built, &described, recording).await?;
     create_user_view(&mut transaction, &record, &built).await?;

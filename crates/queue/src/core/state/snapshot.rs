@@ -149,7 +149,7 @@ impl State {
         state
     }
 
-    /// Rebuilds all indexes.
+    /// Rebuilds all indexes from the tasks.
     fn index_all(&mut self) {
         for (_, queue, state) in self.retentions.clone() {
             self.note_watched(queue, state, true);
