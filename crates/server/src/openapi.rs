@@ -97,6 +97,7 @@ impl OpenApiDocument {
                     is_piecemeal: operation[PIECEMEAL] == true,
                 };
                 requirements.insert(path, method, id, transfer, requirement);
+                sort_extensions(operation);
             }
         }
         definitions::publish(&mut document);
@@ -106,6 +107,19 @@ impl OpenApiDocument {
             .into();
         Ok(Self { json, requirements })
     }
+}
+
+/// Puts the extensions of an operation at its end, in the order of their names: utoipa has them in
+/// another order in each process.
+fn sort_extensions(operation: &mut Value) {
+    let Some(members) = operation.as_object_mut() else {
+        return;
+    };
+    let (mut extensions, others): (Vec<_>, Vec<_>) = std::mem::take(members)
+        .into_iter()
+        .partition(|(name, _)| name.starts_with("x-"));
+    extensions.sort_by(|one, other| one.0.cmp(&other.0));
+    members.extend(others.into_iter().chain(extensions));
 }
 
 /// The schema of a string with these values.

@@ -158,7 +158,7 @@ async fn a_view_reads_views_that_its_maker_may_read() {
 async fn a_repair_reads_no_view_that_was_not_read_before() {
     let rig = rig().await;
     let token = rig.house.token(&["views/mine*:*"], None);
-    for (name, mode) in [("mine_1", "auto"), ("mine_2", "immediate")] {
+    for (name, mode) in [("mine_1", "auto"), ("mine_2", "full")] {
         let body = view(name, "select id from of_table", mode);
         let (status, made) = ask(&rig, &token, Method::POST, "/v1/views", body).await;
         assert_eq!(status, 201, "{made}");
